@@ -55,8 +55,8 @@ def table(said: str) -> list[dict[str, str]]:
 def test_what_is_said_on_the_way(place: Path) -> None:
     told = (place / "ahead.err").read_text()
     assert "words: " in told
-    assert f"it begins with {place / 'lm-ahead'}; 1 of " in told
-    assert "words are new to it: they begin with the mean of its vectors" in told
+    (note,) = [line for line in told.splitlines() if f"{place / 'lm-ahead'}" in line]
+    assert " 1 of " in note  # zebra is the only new word
     assert "all: " in told
     assert "nextword generate" in (place / "ahead.out").read_text()
     assert "nextword generate" not in (place / "back.out").read_text()
@@ -68,23 +68,23 @@ def test_what_is_said_on_the_way(place: Path) -> None:
 
 
 def test_words_that_the_first_stage_lacks(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    """Told where the second stage was left out; the command that is told with it is one that helps."""
+    """The note about unknown words suggests the second stage, and the command in it works."""
     third = ("transfer", "ulmfit/tiny-classify", "--data", place / "topics.csv", *sets("phase.*.steps=1"))
     before = cli(*third, "--from", place / "lm-back", "--out", tmp_path / "before").stderr
-    (note,) = [line for line in before.splitlines() if "are not in the vocabulary" in line]
-    assert "10.0 % of the words of train" in note
-    assert "most often 'zebra': " in note
-    words = shlex.split(note.partition("transfer that: nextword ")[2])
+    (note,) = [line for line in before.splitlines() if "'zebra'" in line]
+    assert "10.0 %" in note
+    words = shlex.split(note.partition(": nextword ")[2])
     assert words[:2] == ["train", "ulmfit/tiny-lm"]
     cli(*words, "--out", tmp_path / "own", *sets("phase.*.steps=1"))
     assert RunFolder.open(tmp_path / "own").recipe.model["backward"] is True
     after = cli(*third, "--from", tmp_path / "own", "--out", tmp_path / "after").stderr
-    assert "vocabulary" not in after
+    assert "zebra" not in after
     assert js("predict", place / "ahead", place / "new.csv")["notes"] == []
     said = cli("predict", tmp_path / "before", stdin="zebra zebra\n")
     assert said.stdout.startswith("text,predicted,")
     assert len(said.stdout.splitlines()) == 2
-    assert "100.0 % of the words are not in the vocabulary of the run" in said.stderr
+    assert "100.0 %" in said.stderr
+    assert "'zebra'" in said.stderr
 
 
 def test_every_stage_is_in_the_folder(place: Path) -> None:
@@ -94,11 +94,11 @@ def test_every_stage_is_in_the_folder(place: Path) -> None:
     assert [phase.trains for phase in recipe.phases] == [1, 2, 3, 0]
     assert len({phase.seed for phase in recipe.phases}) == 4
     assert recipe.task is not None
-    assert (recipe.task["reads"], recipe.task["chunk"], recipe.task["inner"]) == ("concat", 16, [50])
+    assert (recipe.task["pooling"], recipe.task["chunk"], recipe.task["hidden_sizes"]) == ("concat", 16, [50])
 
 
 def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    said = cli("predict", place / "ahead", place / "new.csv", "--with", place / "back")
+    said = cli("predict", place / "ahead", place / "new.csv", "--ensemble", place / "back")
     both = table(said.stdout)
     each = [table(cli("predict", place / name, place / "new.csv").stdout) for name in DIRECTIONS]
     for row, a, b in zip(both, *each, strict=True):
@@ -108,11 +108,11 @@ def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) ->
     right = sum(row["predicted"] == row["label"] for row in both)
     assert right > 30
     assert f"against the column 'label': accuracy {100 * right / 40:.1f}" in said.stderr
-    whole = js("predict", place / "ahead", place / "new.csv", "--with", place / "back")
-    assert whole["measured"]["accuracy"] == right / 40
+    whole = js("predict", place / "ahead", place / "new.csv", "--ensemble", place / "back")
+    assert whole["scores"]["accuracy"] == right / 40
     assert whole["run"] == f"{place / 'ahead'} + {place / 'back'}"
     done = cli(
-        "predict", place / "ahead", place / "new.csv", "--with", place / "back", "--output", tmp_path / "o.jsonl"
+        "predict", place / "ahead", place / "new.csv", "--ensemble", place / "back", "--output", tmp_path / "o.jsonl"
     )
     assert "40 predictions" in done.stdout
     kept = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
@@ -136,22 +136,23 @@ def test_in_eight_bits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     assert [run["parameters"] for run in js("runs", "--in", tmp_path)] == [
         RunFolder.open(place / "ahead").manifest["parameters"]
     ]
-    cli("predict", small, place / "new.csv", "--with", place / "back")
+    cli("predict", small, place / "new.csv", "--ensemble", place / "back")
     models: list[Any] = [load(small), load(place / "ahead")]
     why, full = (model.explain([before[0]["text"]])[0] for model in models)
     assert why.label == full.label
     assert why.weights[0] == pytest.approx(full.weights[0], abs=0.05 * max(map(abs, full.weights[0])))
     again = cli("convert", small, tmp_path / "smaller", *sets("model.bits=8"), fails=True)
-    assert "there is nothing to change" in " ".join(again.stderr.split())
+    assert "model.bits=8" in again.stderr
+    assert not (tmp_path / "smaller").exists()
     third = ("transfer", "ulmfit/tiny-classify", "--from", small, "--data", place / "topics.csv")
-    assert "cannot be trained" in " ".join(cli(*third, "--out", tmp_path / "out", fails=True).stderr.split())
-    refused = cli("predict", small, place / "new.csv", "--precision", "bf16", fails=True)
-    assert "in eight bits already" in " ".join(refused.stderr.split())
+    assert "int8" in cli(*third, "--out", tmp_path / "out", fails=True).stderr.lower()
+    assert not (tmp_path / "out").exists()
+    assert "int8" in cli("predict", small, place / "new.csv", "--precision", "bf16", fails=True).stderr
 
 
 def test_runs_that_do_not_go_together(cli: Cli, place: Path) -> None:
-    refused = cli("predict", place / "ahead", place / "new.csv", "--with", place / "lm-back", fails=True)
-    assert "carries no head of a task" in refused.stderr
+    refused = cli("predict", place / "ahead", place / "new.csv", "--ensemble", place / "lm-back", fails=True)
+    assert str(place / "lm-back") in refused.stderr
 
 
 def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path: Path) -> None:
@@ -162,7 +163,6 @@ def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path
         (*third, "--from", place / "own-ahead", *sets("model.backward=true")),
     ):
         said = " ".join(cli(*words, fails=True).stderr.split())
-        assert "reads texts from the first word to the last, and this network reads them from the last word" in said
         assert "--set model.backward=false" in said
         assert not (tmp_path / "x").exists()
     back = (*third, "--from", place / "own-back", *sets("model.backward=false"))
@@ -171,8 +171,8 @@ def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path
 
 def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place: Path) -> None:
     assert js("evaluate", place / "own-back", "--data", place / "plain.txt")["nats"] > 0
-    assert "reads texts from their end" in " ".join(cli("generate", place / "own-back", fails=True).stderr.split())
-    assert "reads texts from their end" in " ".join(cli("next", place / "own-back", "the", fails=True).stderr.split())
+    for words in (("generate", place / "own-back"), ("next", place / "own-back", "the")):
+        assert "backward = true" in " ".join(cli(*words, fails=True).stderr.split())
 
 
 @pytest.mark.parametrize(
@@ -181,9 +181,9 @@ def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place
         ["phase.*.optimizer.discount=1"],
         ["phase.*.schedule=constant"],
         ["phase.*.trains=0"],
-        ["task.reads=last"],
-        ["task.reads=mean", "task.classifier=linear"],
-        ["task.chunk=0", "task.kept=0"],
+        ["task.pooling=last"],
+        ["task.pooling=mean", "task.classifier=linear"],
+        ["task.chunk=0", "task.bptt_window=0"],
     ],
 )
 def test_each_part_can_be_switched_off(cli: Cli, place: Path, tmp_path: Path, off: list[str]) -> None:
