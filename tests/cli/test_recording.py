@@ -96,7 +96,7 @@ def test_labels_and_vectors_that_a_tagger_was_given_are_recorded_apart(recipes: 
         written = f'[model]\nwords = 8\n{model}\n[task]\n{task}\nwidth = 4\nscheme = ""\nkind = "tagging"\n'
         (runs / name / "seed-0" / "recipe.toml").write_text(written)
     _, measured = record_result(runs)
-    found = [measured[f"{kind}names_accuracy"] for kind in ("", "share_0_1_", "elmo_")]
+    found = [measured[f"{kind}names_accuracy"] for kind in ("", "train_fraction_0_1_", "elmo_")]
     assert (found, measured["test_mean"]) == ([90.0, 50.0, 95.0], 80.0)
     assert measured["command"] == "nextword transfer bert/finetune --seeds 1"  # it needs no run, and names its data
     assert "/a/path" not in (recipes / "bert" / measured["log"]).read_text()
@@ -110,7 +110,7 @@ def test_a_transfer_by_itself_is_one_seed(recipes: Path, tmp_path: Path) -> None
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(facts))
     (tmp_path / "run" / "recipe.toml").write_text("[task]\nkind = 'classification'\ntrain_fraction = 0.5\n")
     _, measured = record_result(tmp_path / "run")
-    assert (measured["scratch_share_0_5_rte_accuracy"], measured["seeds"]) == (60.0, 1)
+    assert (measured["scratch_train_fraction_0_5_rte_accuracy"], measured["seeds"]) == (60.0, 1)
 
 
 TAGGER = (
@@ -152,7 +152,7 @@ def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_a
     assert measured["test_conll2003_span_f1_interval"] == pytest.approx(4.303 / 3**0.5, abs=0.01)  # Student's t of 2
     assert (measured["conll2003_span_f1"], measured["conll2003_span_f1_interval"]) == (90.0, 0.0)
     assert measured["elmo_test_conll2003_span_f1"] == 93.0
-    assert measured["elmo_share_0_1_test_conll2003_span_f1"] == 80.0
+    assert measured["elmo_train_fraction_0_1_test_conll2003_span_f1"] == 80.0
     assert (measured["seeds"], measured["device"], measured["commit"]) == (3, "H200", "abc")
     assert measured["command"] == "nextword transfer tagger/ner --seeds 3"
     text = path.with_name(measured["log"]).read_text()
@@ -310,8 +310,9 @@ def test_a_run_that_models_no_text_is_recorded_by_its_validation(recipes: Path, 
     (run / "recipe.toml").write_text(RAN + 'data = "enwiki"\n')
     assert record_result(run)[1]["data"] == "enwiki valid"  # its name, not where it lay on somebody's machine
     (run / "manifest.json").write_text(json.dumps({**manifest, "finished": False}))
-    with pytest.raises(NextwordError, match="has not been evaluated"):
+    with pytest.raises(RunError) as caught:
         record_result(run)
+    assert caught.value.path == str(run)
 
 
 def test_the_command_says_what_was_set_otherwise(recipes: Path, tmp_path: Path) -> None:

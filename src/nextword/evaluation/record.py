@@ -194,7 +194,7 @@ def _record_transfers(
     SST-2 … --scratch                           scratch_sst_2_accuracy
     SST-2 … --set task.features=glove           glove_sst_2_accuracy       if the recipe has other features
     the same, of the data's own test split      glove_test_sst_2_accuracy
-    conll2003 … --train-fraction 0.1                    share_0_1_conll2003_span_f1
+    conll2003 … --train-fraction 0.1            train_fraction_0_1_conll2003_span_f1
     conll2003 … --features runs/elmo            elmo_conll2003_span_f1
     conll2000 … --set …unlabelled=''            labels_alone_conll2000_span_f1
     IMDb … --from a run that reads backward     backward_test_imdb_accuracy
@@ -253,7 +253,6 @@ def _key(task: str, metric: str) -> str:
 
 def _short(key: str, value: Any) -> str:
     """A setting as a prefix: `glove` is clear by itself, a number needs its key."""
-    key = "share" if key == "train_fraction" else key  # as in the recipes that are recorded already
     return re.sub(r"\W", "_", value if isinstance(value, str) else f"{key}_{value}".lower())
 
 
