@@ -44,7 +44,7 @@ from nextword.batching.token_stream import Stream
 from nextword.core.types import Vocabulary
 from nextword.models import model_class
 from nextword.recipe import load_recipe
-from nextword.training.device import arithmetic, synchronize
+from nextword.training.device import autocast, synchronize
 from nextword.training.events import Job
 from nextword.training.trainer import Trainer
 
@@ -115,14 +115,14 @@ def ours(recipe: str, text: Text, model: Mapping[str, Any], device: torch.device
     torch.manual_seed(1)
     network = cls(cls.Config(**{**found.model, **model}), Vocabulary(text.size, 0))
     train, held = Stream.from_ids(text.ids()), Stream.from_ids(text.ids(held=True))
-    descent = Trainer(Job(network, dataclasses.replace(one, **changes), 0, train, held, False, None, device))
-    descent.begin()
-    source = descent.batches()
+    trainer = Trainer(Job(network, dataclasses.replace(one, **changes), 0, train, held, False, None, device))
+    trainer.begin()
+    source = trainer.batches()
 
     return Contender(
-        step=lambda: descent.advance(source),
-        nats=lambda: descent.nats.item() / descent.count,
-        held=descent.held_out,
+        step=lambda: trainer.step(source),
+        nats=lambda: trainer.nats.item() / trainer.predictions,
+        held=lambda: trainer.compute_validation().nats,
         network=network,
         recurrent=lambda: network.layers[0].weights()[1],
     )
@@ -140,7 +140,7 @@ def plain(network: Any, rnn: Any, text: Text, device: torch.device = CPU, precis
 
     def step() -> None:
         network.train()
-        with arithmetic(precision, device):
+        with autocast(precision, device):
             value, raw, out = loss(*next(source))
             penalties = 2 * out.float().pow(2).mean() + (raw[:, 1:] - raw[:, :-1]).float().pow(2).mean()
         (value + penalties).backward()

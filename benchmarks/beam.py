@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gpt import CUDA, DEVICE, blocks, ratio
 from nextword.core.types import Beam, Vocabulary
-from nextword.generation.beam_search import search
+from nextword.generation.beam_search import beam_search
 from nextword.models.gpt2 import GPT2, GPT2Config
 
 
@@ -31,7 +31,7 @@ def ours(config: GPT2Config, size: int, ids: Tensor, width: int, length: int, dt
     def work() -> Any:
         read = torch.full((len(ids),), ids.shape[1] - 1, device=DEVICE)
         state = network.prompt(ids[:, :-1], read)
-        return search(network, ids[:, -1], state, Beam(width, 1.0), length, n=1)
+        return beam_search(network, ids[:, -1], state, Beam(width, 1.0), length, n=1)
 
     return work
 
@@ -101,7 +101,9 @@ def main() -> None:
         contenders: dict[str, Callable[[], Any]] = {
             "transformers": theirs(config, size, ids, args.width, length, dtype),
             "nextword": ours(config, size, ids, args.width, length, dtype),
-            "the search alone": lambda s=silent, r=rows: search(s, *s.start(r), Beam(args.width, 1.0), length, n=1),
+            "the search alone": lambda s=silent, r=rows: beam_search(
+                s, *s.start(r), Beam(args.width, 1.0), length, n=1
+            ),
         }
         took = blocks(contenders, args.rounds)
         for name, each in took.items():

@@ -28,12 +28,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.batching.masked import pieces
+from nextword.batching.masked import cut_pieces
 from nextword.batching.token_stream import DOCUMENT, ROW, SENTENCE, WORD, Stream
 from nextword.core.types import IGNORE, Inputs, Vocabulary
 from nextword.models.bert import BERT, BERTConfig
 from nextword.recipe import load_recipe
-from nextword.training.device import utilisation
+from nextword.training.device import flops_utilization
 from nextword.training.events import Job
 from nextword.training.trainer import Trainer
 
@@ -127,7 +127,7 @@ def lengths(kind: str, n: int) -> np.ndarray:
 def framed_lengths(kind: str, n: int, length: int) -> np.ndarray:
     """Tokens in each of n texts as a network reads them: long documents are cut, and two marks stand around each."""
     whole = lengths(kind, n)
-    _, each, _ = pieces(np.cumsum(whole) - whole, np.cumsum(whole), length - 2)
+    _, each, _ = cut_pieces(np.cumsum(whole) - whole, np.cumsum(whole), length - 2)
     return np.random.default_rng(1).permutation(each + 2)[:n]
 
 
@@ -196,9 +196,9 @@ def compiled(work: Callable[..., Any], dynamic: bool | None = None) -> Callable[
 def our_step(sizes: Sizes, changes: list[str], text: Stream) -> tuple[Callable[[], None], BERT, Trainer]:
     phase = load_recipe("bert/base", changes).phases[0]
     network = BERT(sizes.config, Vocabulary(sizes.vocabulary, MARKS["[CLS]"], MARKS))
-    descent = Trainer(Job(network, phase, 0, text, None, False, None, DEVICE))
-    batches = descent.batches()
-    return lambda: descent.advance(batches), network, descent
+    trainer = Trainer(Job(network, phase, 0, text, None, False, None, DEVICE))
+    batches = trainer.batches()
+    return lambda: trainer.step(batches), network, trainer
 
 
 def our_rows(sizes: Sizes) -> tuple[Callable[[], None], BERT, Trainer]:
@@ -249,7 +249,7 @@ def train(sizes: Sizes) -> None:
     peers = [took[name] for name in took if name.startswith("transformers")]
     for name, each in took.items():
         step = statistics.median(each) / sizes.steps
-        used = utilisation(network, rows * length / step, length, DEVICE) or 0
+        used = flops_utilization(network, rows * length / step, length, DEVICE) or 0
         shown = ["", ""] if name.startswith("transformers") else [ratio(peer, each) for peer in peers]
         cells = [f"{rows * length / step:,.0f}", f"{1e3 * step:.2f}", f"{used:.3f}", *shown, f"{peaks[name]:.1f} GiB"]
         print(f"| {name} | {' | '.join(cells)} |", flush=True)
@@ -266,7 +266,7 @@ def uneven(sizes: Sizes, kind: str) -> None:
     tight = [padded(group, vocabulary, width) for group, width in zip(groups, most, strict=True)]
     packed = f'phase.0.batches={{kind = "packed", tokens = {rows * length}, length = {length}}}'
     documents = lengths(kind, 400 * rows)
-    ours, _, descent = our_step(sizes, [packed], stream(documents, vocabulary))
+    ours, _, trainer = our_step(sizes, [packed], stream(documents, vocabulary))
     one, other = (theirs(sizes.config, vocabulary, "BertForMaskedLM") for _ in range(2))
 
     def one_loss(**batch: Tensor) -> Tensor:
@@ -281,7 +281,7 @@ def uneven(sizes: Sizes, kind: str) -> None:
         "nextword, end to end": ours,
     }
     took = blocks({name: times(step, len(groups)) for name, step in contenders.items()}, sizes.rounds)  # every shape
-    turns = itertools.islice(descent.objective.batches(descent.train, 0, 0), 20)
+    turns = itertools.islice(trainer.objective.batches(trainer.train_data, 0, 0), 20)
     own = np.mean([float((batch.inputs.ids != MARKS["[PAD]"]).sum()) for batch in turns])
     positions = {name: length for name in took} | {"transformers padded to a batch's longest": float(np.mean(most))}
     read = {name: own if name.startswith("nextword") else float(groups.sum(1).mean()) for name in took}

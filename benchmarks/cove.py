@@ -17,9 +17,9 @@ import json
 from pathlib import Path
 
 from nextword import tasks as transfer
-from nextword.metrics.classification import interval
+from nextword.metrics.intervals import confidence_interval
 from nextword.recipe import load_recipe
-from nextword.training.train import train
+from nextword.training.train import train_events
 
 TASKS = ("SST-binary", "TREC-6")
 FEATURES = ("glove", "both")
@@ -43,7 +43,7 @@ def encoder(folder: Path, changes: tuple[str, ...], device: str) -> Path:
         return folder
     resumed = manifest.is_file()
     recipe = None if resumed else load_recipe("cove/multi30k", changes)
-    for event in train(recipe, folder, resume=resumed, device=device):
+    for event in train_events(recipe, folder, resume=resumed, device=device):
         if event.kind == "valid":
             print(f"  epoch {event.epoch:.1f} · perplexity {event.values['perplexity']:.2f} · {event.seconds:,.0f} s")
     return folder
@@ -73,9 +73,9 @@ def main() -> None:
             )
         for split in ("dev", "test"):
             values = {features: outcome.values(split=split) for features, outcome in outcomes.items()}
-            gain = interval([b - a for a, b in zip(*(values[one] for one in FEATURES), strict=True)])
+            gain = confidence_interval([b - a for a, b in zip(*(values[one] for one in FEATURES), strict=True)])
             found[f"{task} {split}"] = {"values": values, "difference": gain}
-            told = " · ".join(f"{one} {shown(*interval(values[one]))}" for one in FEATURES)
+            told = " · ".join(f"{one} {shown(*confidence_interval(values[one]))}" for one in FEATURES)
             print(f"{task} {split}: {told} · difference {shown(*gain)}")
     (asked.out / "differences.json").write_text(json.dumps(found, indent=2) + "\n")
 

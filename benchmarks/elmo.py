@@ -28,8 +28,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
-from nextword.layers.bilstm import Projected
+from nextword.core import pytree
+from nextword.layers.bilstm import ProjectedLSTM
 
 DROPOUT, LIMIT = 0.1, 3.0
 
@@ -37,7 +37,7 @@ DROPOUT, LIMIT = 0.1, 3.0
 class Ours(nn.Module):
     def __init__(self, width: int, cells: int, layers: int) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(Projected(width, cells, width, 2, LIMIT, LIMIT) for _ in range(layers))
+        self.layers = nn.ModuleList(ProjectedLSTM(width, cells, width, 2, LIMIT, LIMIT) for _ in range(layers))
 
     def forward(self, x: Tensor, state: Any) -> tuple[Tensor, Any]:
         """(2, T, B, width)."""
@@ -92,7 +92,7 @@ def stepper(network: nn.Module, given: argparse.Namespace, kind: torch.dtype) ->
         for _ in range(number):
             y, state = network(x, held[0])
             y.backward(dy)
-            held[0] = nest.detach(state)
+            held[0] = pytree.detach(state)
             x.grad = None
             for parameter in network.parameters():
                 parameter.grad = None

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 
 from nextword.batching.token_stream import Stream
 from nextword.core.types import Greedy, Vocabulary
-from nextword.generation.sampling import tokens_batch
+from nextword.generation.sampling import generate_batch
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.recipe import load_recipe
-from nextword.training.device import utilisation
+from nextword.training.device import flops_utilization
 from nextword.training.events import Job
 from nextword.training.trainer import Trainer
 
@@ -127,9 +127,9 @@ def our_step(config: GPT2Config, size: int, rows: int) -> tuple[Callable[[], Non
     network = GPT2(config, Vocabulary(size, 0))
     ids = np.random.default_rng(0).integers(0, size, 20 * rows * config.window + 1).astype(np.uint16)
     job = Job(network, phase, 0, Stream.from_ids(ids), None, False, None, DEVICE)
-    descent = Trainer(job)
-    batches = descent.batches()
-    return lambda: descent.advance(batches), network
+    trainer = Trainer(job)
+    batches = trainer.batches()
+    return lambda: trainer.step(batches), network
 
 
 def train(config: GPT2Config, size: int, rows: int, steps: int, rounds: int) -> None:
@@ -155,7 +155,7 @@ def train(config: GPT2Config, size: int, rows: int, steps: int, rounds: int) -> 
     took = blocks({name: _times(step, steps) for name, step in both.items()}, rounds)
     for name, each in took.items():
         speed = steps * rows * config.window / statistics.median(each)
-        used = utilisation(network, speed, config.window, DEVICE)
+        used = flops_utilization(network, speed, config.window, DEVICE)
         shown = "" if name == "peer" else ratio(took["peer"], each)
         print(f"| {name} | {speed:,.0f} | {used or 0:.3f} | {shown} | {peak.get(name, 0):.1f} GiB |")
 
@@ -176,7 +176,7 @@ def writer(network: Any, prompt: Tensor, length: int) -> Callable[[], Any]:
     def work() -> Any:
         read = torch.full((len(prompt),), prompt.shape[1] - 1, device=prompt.device)
         state = network.prompt(prompt[:, :-1], read)
-        return tokens_batch(network, prompt[:, -1], state, Greedy(), length)
+        return generate_batch(network, prompt[:, -1], state, Greedy(), length)
 
     return work
 

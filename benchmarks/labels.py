@@ -38,10 +38,10 @@ import torch
 
 from nextword import tasks as transfer
 from nextword.lm.loading import load
-from nextword.metrics.classification import interval
+from nextword.metrics.intervals import confidence_interval
 from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
-from nextword.training.train import train
+from nextword.training.train import train_events
 
 SHARES = (1.0, 0.1, 0.01)
 VALIDATIONS = 30  # of those that are counted in steps
@@ -65,7 +65,7 @@ STUDIES = {
         "cvt/tiny",
         {1.0: 8000, 0.1: 3500, 0.01: 2000},
         ("phase.0.objective.unlabelled=''",),
-        ("task.final=true",),
+        ("task.merge_dev_into_train=true",),
         turns=2,
     ),
 }
@@ -79,7 +79,7 @@ def changes_of(asked: argparse.Namespace, share: float, side: str) -> list[str]:
     steps = counted * (study.turns if side == "with" else 1)
     found = [f"phase.0.steps={steps}", f"phase.0.validate={max(1, steps // VALIDATIONS)}"]
     found = found if counted else []
-    found += [*study.both, *([f"task.share={share}"] if share != 1 else [])]
+    found += [*study.both, *([f"task.train_fraction={share}"] if share != 1 else [])]
     if side == "without":
         found += study.without
     elif asked.features is not None:
@@ -156,8 +156,11 @@ def gathered(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> d
         for split in splits_of(both[0].results[0]):
             values = {side: outcome.values(split=split) for side, outcome in zip(SIDES, both, strict=True)}
             row[split] = {
-                **{side: {"mean": m, "interval": i} for side, (m, i) in ((s, interval(values[s])) for s in SIDES)},
-                "difference": dict(zip(("mean", "interval"), interval(differences(values)), strict=True)),
+                **{
+                    side: {"mean": m, "interval": i}
+                    for side, (m, i) in ((s, confidence_interval(values[s])) for s in SIDES)
+                },
+                "difference": dict(zip(("mean", "interval"), confidence_interval(differences(values)), strict=True)),
                 "values": values,
             }
         if asked.features is not None:
@@ -223,7 +226,7 @@ def small_elmo(folder: Path, device: str) -> Path:
     """For the rehearsal: a run of a minute."""
     recipe, changes = SMALL_ELMO
     if not (folder / "manifest.json").is_file() or not RunFolder.open(folder).manifest.get("finished"):
-        for _ in train(load_recipe(recipe, changes), folder, device=device):
+        for _ in train_events(load_recipe(recipe, changes), folder, device=device):
             pass
     return folder
 

@@ -27,13 +27,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-import nextword
 from nextword.core.types import Sample, Stop
-from nextword.lm.loading import of_network
+from nextword.lm.loading import wrap_network
 from nextword.models import model_class
 from nextword.recipe import load_recipe
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.loading import load_tokenizer
+from nextword.training.train import train_events
 
 ROWS, LENGTH = 20, 35
 NEVER = 10**9
@@ -90,7 +90,7 @@ def our_loop(data: Path, block: int, folder: Path) -> Iterator[tuple[int, float]
     changes += ["model.tied=false", "phase.0.schedule={kind='constant'}"]  # the peer's model, at the peer's rate
     recipe = load_recipe("lstm/wikitext2", changes).with_data([str(data)])
     seen = 0
-    for event in nextword.train(recipe, folder, device="cpu"):
+    for event in train_events(recipe, folder, device="cpu"):
         if event.kind == "step":
             yield event.values["seen"] - seen, event.values["loss"]
             seen = event.values["seen"]
@@ -133,7 +133,7 @@ def generation(folder: Path) -> dict[str, Any]:
     cls = model_class("lstm")
     torch.manual_seed(1)
     network = cls(cls.Config(**load_recipe("lstm/wikitext2").model), vocabulary(tokenizer)).eval()
-    model = of_network(network, tokenizer)
+    model = wrap_network(network, tokenizer)
 
     def seconds(length: int) -> float:
         began = time.perf_counter()

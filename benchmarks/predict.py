@@ -27,9 +27,7 @@ import torch
 from nextword.batching.examples import Examples
 from nextword.core.types import Vocabulary
 from nextword.models import model_class
-from nextword.tasks.heads import Headed
-from nextword.tasks.predicting import Classifier
-from nextword.tasks.settings import Settings
+from nextword.tasks.classification import Classification, Classifier
 
 SHARES = (0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 1)
 LENGTHS = (
@@ -62,19 +60,22 @@ def texts(number: int, words: int) -> list[np.ndarray]:
 def ours(given: list[np.ndarray], words: int, embedding: int, width: int, bits: int = 0) -> Callable[[], np.ndarray]:
     cls = model_class("awd-lstm")
     config = cls.Config(embedding=embedding, width=width, layers=3)
-    settings = Settings(
-        reads="concat", classifier="blocks", drops=(0.4, 0.1), chunk=CHUNK, kept=KEPT, kind="classify",
-        frame="classify", labels=("against", "for"), metrics=("accuracy",),
+    task = Classification(
+        Classification.Config(
+            kind="classification", pooling="concat", classifier="mlp", dropouts=(0.4, 0.1), chunk=CHUNK,
+            bptt_window=KEPT, labels=("against", "for"), metrics=("accuracy",),
+        )  # type: ignore[call-arg]
     )  # fmt: skip
-    torch.manual_seed(0)  # the same weights, in whatever form
-    network = Headed(settings.head(cls, config), cls(config, Vocabulary(words, 0))).eval()
+    torch.manual_seed(0)  # the same weights in both precisions
+    head, head_config = task.head(cls, config)
+    network = head(head_config, cls(config, Vocabulary(words, 0))).eval()
     if bits:
-        network.narrowed()
-    model = Classifier(network, None, settings, 0, "")  # type: ignore[arg-type]
+        network.quantize()
+    model = Classifier(network, None, task, 0)  # type: ignore[arg-type]
     sizes = np.array([len(one) for one in given])
     starts = np.concatenate(([0], np.cumsum(sizes)))
     found = Examples(np.concatenate(given), starts, sizes - 1, np.zeros(len(given), np.int64), packs=True)
-    return lambda: model.said_of(found)
+    return lambda: model.logits_of(found)
 
 
 def theirs(given: list[np.ndarray], words: int, embedding: int, width: int) -> Callable[[], Any]:

@@ -71,7 +71,7 @@ def ours(pairs: list[Pair], width: int, size: int) -> tuple[nn.Module, Callable[
         goals = pad_sequence(target, True, IGNORE)
         fed = torch.cat([torch.full((len(goals), 1), BEGIN), goals[:, :-1].clamp(min=0)], 1)
         inputs = Inputs(fed.to(DEVICE), source=Inputs(ids.to(DEVICE), there.to(DEVICE)))
-        batches.append(Batch(inputs, goals.to(DEVICE), predicted=int((goals != IGNORE).sum())))
+        batches.append(Batch(inputs, goals.to(DEVICE), num_targets=int((goals != IGNORE).sum())))
     return network, step(network, lambda batch: objective.loss(network, batch, None).value, batches)
 
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from gpt import CUDA, DEVICE, blocks, ratio
 from nextword.core.types import Beam, Inputs, Vocabulary
-from nextword.generation.beam_search import search
+from nextword.generation.beam_search import beam_search
 from nextword.models.t5 import T5, T5Config
 
 SIZE = 32128
@@ -109,7 +109,7 @@ def writing(config: T5Config, batch: int, source: int, length: int, width: int, 
 
     @torch.no_grad()
     def own() -> Any:
-        return search(mine, *mine.start(batch, Inputs(ids)), Beam(width, 1.0), length, n=1)
+        return beam_search(mine, *mine.start(batch, Inputs(ids)), Beam(width, 1.0), length, n=1)
 
     both = {"transformers": theirs, "nextword": own}
     for work in both.values():

@@ -26,8 +26,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nextword.tasks.data import open_data
-from nextword.tasks.finetune import SAID, result_of, unseen
+from nextword.tasks.finetune import PREDICTIONS, read_result
+from nextword.tasks.text_data import read_one
 
 RECIPES = {
     False: ("ulmfit/pretrain", "ulmfit/lm", "ulmfit/classify"),
@@ -63,7 +63,7 @@ def main() -> None:
     begins = ["--set", f"phase.0.init={place / 'wiki'}"]
     stage(place / "lm", ["train", second, "--data", str(texts), *begins, *turned, *given(asked.set_lm)])
     task = ["transfer", third, "--from", str(place / "lm"), "--data", asked.data, "--seed", str(asked.seed)]
-    task += ["--labels", str(asked.labels)] if asked.labels != 1 else []
+    task += ["--train-fraction", str(asked.labels)] if asked.labels != 1 else []
     task += given(asked.set_task)
     stage(place / "task", task)
     kept(asked.out / f"{asked.direction}.npz", place / "task")
@@ -95,7 +95,7 @@ def all_texts(out: Path, name: str) -> Path:
     if not folder.is_dir():
         part = out / "texts.part"
         part.mkdir(parents=True, exist_ok=True)
-        texts = [text for rows in open_data(name).splits.values() for text in rows.texts]
+        texts = [text for rows in read_one(name).splits.values() for text in rows.texts]
         held = {"valid": texts[::EACH], "test": texts[EACH // 2 :: EACH]}
         kept = [text for i, text in enumerate(texts) if i % EACH not in (0, EACH // 2)]
         for split, some in {"train": kept, **held}.items():
@@ -107,9 +107,9 @@ def all_texts(out: Path, name: str) -> Path:
 
 def kept(path: Path, run: Path) -> None:
     """Probabilities of the test examples, as the run has kept them, in 16 bits: all that an average needs."""
-    with np.load(run / SAID) as said:
+    with np.load(run / PREDICTIONS) as said:
         np.savez_compressed(path, p=said["test"].astype(np.float16))
-    result = result_of(run) or {}
+    result = read_result(run) or {}
     print(f"{run}: { ({key: result.get(key) for key in ('dev', 'test', 'test_unseen', 'seconds')}) }", flush=True)
 
 
@@ -119,10 +119,10 @@ def joined(out: Path, name: str) -> None:
     both = [found[side] for side in SIDES if side in found]
     if len(both) == len(SIDES):
         found["both, averaged"] = sum(both) / len(both)
-    data = open_data(name)
+    data = read_one(name)
     rows = data.splits["test"]
     gold = np.array([data.labels.index(label) for label in rows.labels or ()])
-    new = unseen(data.splits, "test")
+    new = data.unseen_rows("test")
     print("\n| | test error, % | without texts that are in train |\n| --- | ---: | ---: |")
     for side, p in found.items():
         wrong = p.argmax(1) != gold
