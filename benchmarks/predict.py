@@ -62,7 +62,7 @@ def ours(given: list[np.ndarray], words: int, embedding: int, width: int, bits: 
     config = cls.Config(embedding=embedding, width=width, layers=3)
     task = Classification(
         Classification.Config(
-            kind="classification", pooling="concat", classifier="mlp", dropouts=(0.4, 0.1), chunk=CHUNK,
+            kind="classification", frame="classify", pooling="concat", classifier="mlp", dropouts=(0.4, 0.1), chunk=CHUNK,
             bptt_window=KEPT, labels=("against", "for"), metrics=("accuracy",),
         )  # type: ignore[call-arg]
     )  # fmt: skip
