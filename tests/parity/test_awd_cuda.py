@@ -9,14 +9,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.support.small_job import small_job, walk
 from torch import Tensor, nn
 
 from nextword.core.types import IGNORE
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.output.softmax import total_cross_entropy
 from nextword.training.optimizers import AveragedSGD
+from nextword.training.steps import CudaGraphStep
 from nextword.training.trainer import Trainer
+from tests.support.small_job import small_job, walk
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="NO GPU HERE: this test proves nothing")
 needs_triton = pytest.mark.skipif(not kernels.available(), reason="NO TRITON HERE: this test proves nothing")
@@ -35,7 +36,7 @@ PHASE: dict[str, Any] = {
 }
 
 
-def descent(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
+def make_trainer(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
     job = small_job(folder, "awd-lstm", model, SIZE, TRAIN, None, **{**PHASE, **phase})
     found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
@@ -47,7 +48,7 @@ def steps(found: Trainer, n: int) -> list[float]:
     batches, out = found.batches(), []
     for _ in range(n):
         found.nats.zero_()
-        found.advance(batches)
+        found.step(batches)
         out.append(found.nats.item())
     return out
 
@@ -129,7 +130,7 @@ def test_the_averaged_step_is_torchs(decay: float) -> None:
 
 
 def shapes_repeat(found: Trainer) -> bool:
-    return found.graphs is not None and len(found.graphs.recorded) >= 3
+    return isinstance(found.take_step, CudaGraphStep) and len(found.take_step.recorded) >= 3
 
 
 @pytest.mark.parametrize("model", [{**MODEL, **NONE}, MODEL], ids=["quiet", "dropping"])
@@ -137,7 +138,7 @@ def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], tmp_pa
     """Also with dropout: a replay draws from the same random numbers, and as many, as the step would."""
     losses, weights = [], []
     for graphs in (False, True):
-        found = descent(tmp_path / str(graphs), model, graphs=graphs)
+        found = make_trainer(tmp_path / str(graphs), model, graphs=graphs)
         losses.append(steps(found, 50))
         weights.append(tensors(found))
         assert shapes_repeat(found) == graphs
@@ -149,7 +150,7 @@ def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], tmp_pa
 def test_in_16_bits_too(tmp_path: Path) -> None:
     losses = []
     for graphs in (False, True):
-        found = descent(tmp_path / str(graphs), MODEL, graphs=graphs, precision="bf16")
+        found = make_trainer(tmp_path / str(graphs), MODEL, graphs=graphs, precision="bf16")
         losses.append(steps(found, 40))
     torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=2e-2, atol=0.1)
 
@@ -158,7 +159,7 @@ def test_in_16_bits_too(tmp_path: Path) -> None:
 def test_with_an_optimizer_that_is_not_recorded(optimizer: dict[str, Any], tmp_path: Path) -> None:
     losses = []
     for graphs in (False, True):
-        found = descent(tmp_path / str(graphs), {**MODEL, **NONE}, graphs=graphs, optimizer=optimizer)
+        found = make_trainer(tmp_path / str(graphs), {**MODEL, **NONE}, graphs=graphs, optimizer=optimizer)
         losses.append(steps(found, 60))
         assert shapes_repeat(found) == graphs
     torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-3, atol=0.05)
@@ -169,44 +170,45 @@ def test_with_an_optimizer_that_is_not_recorded(optimizer: dict[str, Any], tmp_p
 def test_dropping_drops_inside_a_recorded_graph(share: str, tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
-        found = descent(tmp_path / str(dropped), {**MODEL, **NONE, share: dropped}, graphs=True)
+        found = make_trainer(tmp_path / str(dropped), {**MODEL, **NONE, share: dropped}, graphs=True)
         batch = dataclasses.replace(next(found.batches()), reset_state=True, scale=0.0)
         losses = []
         for _ in range(5):  # as usual, recorded and replayed, then replayed
             found.nats.zero_()
-            found.advance(iter([batch]))
+            found.step(iter([batch]))
             losses.append(found.nats.item())
-        assert len(found.graphs.recorded) == 1  # type: ignore[union-attr]
+        assert isinstance(found.take_step, CudaGraphStep)
+        assert len(found.take_step.recorded) == 1
         assert len({*losses[1:]}) == (4 if dropped else 1), losses
 
 
 def test_what_changes_from_step_to_step_reaches_a_graph(tmp_path: Path) -> None:
     """The rate, the averages' share, the batch and a fresh state are not frozen into what was recorded."""
-    found = descent(tmp_path / "run", {**MODEL, **NONE}, graphs=True, optimizer={"kind": "nt-asgd", "rate": 1.0})
+    found = make_trainer(tmp_path / "run", {**MODEL, **NONE}, graphs=True, optimizer={"kind": "nt-asgd", "rate": 1.0})
     batch = next(found.batches())
     for _ in range(3):
-        found.advance(iter([batch]))
+        found.step(iter([batch]))
     first = next(found.network.parameters())
     before = first.detach().clone()
-    found.advance(iter([dataclasses.replace(batch, scale=0.0)]))
+    found.step(iter([dataclasses.replace(batch, scale=0.0)]))
     assert torch.equal(first, before)
-    found.advance(iter([batch]))
+    found.step(iter([batch]))
     assert not torch.equal(first, before)
     assert torch.equal(found.optimizer.state[first]["mean"], first)
     found.optimizer.param_groups[0]["triggered"] = True
     seen = []
     for _ in range(3):
-        found.advance(iter([batch]))
+        found.step(iter([batch]))
         seen.append(first.detach().double())
     mean = found.optimizer.state[first]["mean"].double()
     torch.testing.assert_close(mean, torch.stack(seen).mean(0), rtol=1e-5, atol=1e-6)
     quiet = dataclasses.replace(batch, scale=0.0, reset_state=False)
-    found.advance(iter([dataclasses.replace(quiet, reset_state=True)]))
-    memory = found.carried[0][0].clone()
-    found.advance(iter([quiet]))
-    assert not torch.allclose(found.carried[0][0], memory)  # read on from where it was
-    found.advance(iter([dataclasses.replace(quiet, reset_state=True)]))
-    torch.testing.assert_close(found.carried[0][0], memory)  # and anew
+    found.step(iter([dataclasses.replace(quiet, reset_state=True)]))
+    memory = found.state[0][0].clone()
+    found.step(iter([quiet]))
+    assert not torch.allclose(found.state[0][0], memory)  # read on from where it was
+    found.step(iter([dataclasses.replace(quiet, reset_state=True)]))
+    torch.testing.assert_close(found.state[0][0], memory)  # and anew
 
 
 def test_a_budget_in_minutes_records_anew_after_timing(tmp_path: Path) -> None:
@@ -222,7 +224,7 @@ def test_a_budget_in_minutes_records_anew_after_timing(tmp_path: Path) -> None:
     )
     found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
-    assert found.step == 0
+    assert found.steps_done == 0
     steps(found, 30)
     first = next(found.network.parameters())
     assert found.optimizer.param_groups[0]["steps"] == 30
@@ -232,9 +234,9 @@ def test_a_budget_in_minutes_records_anew_after_timing(tmp_path: Path) -> None:
 
 
 def test_resume_with_graphs_goes_on(tmp_path: Path) -> None:
-    straight = descent(tmp_path / "straight", MODEL, graphs=True)
+    straight = make_trainer(tmp_path / "straight", MODEL, graphs=True)
     expected = steps(straight, 40)[30:]
-    broken = descent(tmp_path / "broken", MODEL, graphs=True)
+    broken = make_trainer(tmp_path / "broken", MODEL, graphs=True)
     steps(broken, 30)
     broken.save("interrupted")
     job = small_job(tmp_path / "broken", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "graphs": True})

@@ -135,8 +135,8 @@ def test_tensors_that_are_missing_or_misshaped_are_named(broken: Path, tmp_path:
     with pytest.raises(NextwordError) as caught:
         convert(broken, tmp_path / "run")
     said = str(caught.value)
-    assert "CNN/b_cnn_2 is not there, and (16,) was expected" in said
-    assert "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0 is (31, 256), and (32, 256) was expected" in said
+    assert "CNN/b_cnn_2" in said
+    assert "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0 is (31, 256)" in said
     assert not (tmp_path / "run").exists()
 
 

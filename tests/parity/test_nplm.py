@@ -9,7 +9,7 @@ from torch import Tensor
 
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.nplm import NPLM
-from nextword.objectives.causal import Causal
+from nextword.objectives.causal import CausalObjective
 
 SIZE, BEGIN = 9, 7
 CONTEXT, M, H = 3, 4, 5
@@ -97,7 +97,7 @@ def batch() -> Batch:
 
 
 def loss_of(net: NPLM) -> Tensor:
-    return Causal({"kind": "windows", "context": CONTEXT}).loss(net, batch(), None).value
+    return CausalObjective({"kind": "windows", "context": CONTEXT}).loss(net, batch(), None).value
 
 
 @pytest.mark.parametrize("direct", [False, True])

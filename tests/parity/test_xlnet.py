@@ -13,9 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.types import Inputs, Vocabulary
-from nextword.layers.attention import visible
+from nextword.layers.attention import order_mask
 from nextword.models.xlnet import XLNet, XLNetConfig
 
 transformers = pytest.importorskip("transformers")
@@ -119,7 +119,7 @@ def test_queries_under_an_order_are_those_of_transformers(
     at = asked(turns, 4)
     segments = torch.tensor([[0, 0, 0, 1, 1, 1, 2], [0] * 7, [1, 1, 0, 0, 0, 1, 1]]) if segmented else None
     padding = torch.tensor([[1] * 7, [1] * 6 + [0], [1] * 5 + [0] * 2]).bool() if padded else None
-    mask = visible(ranks(turns))
+    mask = order_mask(ranks(turns))
     state, mems = None, None
     if memory:
         _, state = ours.encode(Inputs(before))
@@ -154,7 +154,7 @@ def test_what_nobody_asks_for_is_left_out_and_nothing_changes() -> None:
     ours, _ = pair()
     before, ids = two_segments()
     _, state = ours.encode(Inputs(before))
-    inputs, at = Inputs(ids, mask=visible(ranks(ORDERS["drawn"]))), asked(ORDERS["drawn"], 3)
+    inputs, at = Inputs(ids, mask=order_mask(ranks(ORDERS["drawn"]))), asked(ORDERS["drawn"], 3)
     content, whole, _ = ours.streams(inputs, state)
     some, kept = ours.queries(inputs, at, state)
     alone, state = ours.encode(inputs, state)
@@ -180,7 +180,7 @@ def test_rows_from_right_to_left_have_their_distances_turned_round() -> None:
     ours, theirs = pair(bi_data=True)
     torch.manual_seed(9)
     before, ids = torch.randint(0, SIZE, (4, 8)), torch.randint(0, SIZE, (4, 7))
-    mask, at = visible(ranks(ORDERS["drawn"], 4)), torch.tensor([[2, 4, 6]] * 4)
+    mask, at = order_mask(ranks(ORDERS["drawn"], 4)), torch.tensor([[2, 4, 6]] * 4)
     away = torch.tensor([[1], [1], [-1], [-1]])
     _, state = ours.encode(Inputs(before, positions=away * torch.arange(8)))
     queries, _ = ours.queries(Inputs(ids, mask=mask, positions=away * torch.arange(8, 15)), at, state)
@@ -323,7 +323,7 @@ def test_the_probabilities_of_all_continuations_add_up_to_one() -> None:
     model = network(size=3, memory=2)
     first, state = model.start(81)
     texts = torch.tensor(list(itertools.product(range(3), repeat=4)))
-    scored, _ = model.score(torch.cat([first.unsqueeze(1), texts], 1), torch.full((81,), 5), nest.clone(state))
+    scored, _ = model.score(torch.cat([first.unsqueeze(1), texts], 1), torch.full((81,), 5), pytree.clone(state))
     assert scored.sum(1).exp().sum().item() == pytest.approx(1, abs=1e-5)
     total, last = torch.zeros(81), first
     for t in range(4):
@@ -351,7 +351,7 @@ def test_rows_that_read_differently_much_are_joined() -> None:
     model = network(memory=4)
     texts = [torch.randint(0, SIZE, (n, length)) for n, length in ((1, 2), (2, 7), (1, 0))]
     states = [model.encode(Inputs(t), model.initial(len(t)))[1] for t in texts]
-    joined = model.join([nest.clone(state) for state in states])
+    joined = model.join([pytree.clone(state) for state in states])
     for _ in range(5):
         last = torch.randint(0, SIZE, (4,))
         got, joined = model.step(last, joined)
