@@ -183,7 +183,7 @@ def test_tensors_that_are_missing_or_too_many(cli: Cli, folder: Path, tmp_path: 
     assert "lm_head.weight" in refused(cli, folder, tmp_path / "run")
     (folder / "model.safetensors").write_bytes(whole)
     rewrite(folder, lambda tensors: tensors.update({n: t.to(torch.int8) for n, t in tensors.items()}))
-    assert "is of type int8" in refused(cli, folder, tmp_path / "run")
+    assert "wte.weight has the type int8" in refused(cli, folder, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,7 @@ def test_a_cut_file_is_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
     assert "model.safetensors" in refused(cli, folder, tmp_path / "run")
     assert "model.safetensors" in refused(cli, path, tmp_path / "run")
     path.rename(folder / "tf_model.h5")
-    assert "It has tf_model.h5, which is not read here" in refused(cli, folder, tmp_path / "run")
+    assert "tf_model.h5" in refused(cli, folder, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -273,15 +273,15 @@ def test_targets_and_changes(cli: Cli, run: Path, trained: Path, folder: Path, t
     there = ("--to", "huggingface")
     assert "overwrites" in refused(cli, run, folder, *there)
     assert "out.safetensors" in refused(cli, run, tmp_path / "out.safetensors", *there)
-    assert "out.safetensors" in refused(cli, run, tmp_path / "out.arpa", *there)
-    assert "--to onnx: expected one of arpa, huggingface" in refused(cli, run, tmp_path / "out", "--to", "onnx")
-    for asked, said in (("dtype=int8", "expected one of float32, bfloat16, float16"), ("shards=2", "conversion knows")):
+    assert "out.arpa" in refused(cli, run, tmp_path / "out.arpa", *there)
+    assert "--to onnx" in refused(cli, run, tmp_path / "out", "--to", "onnx")
+    for asked, said in (("dtype=int8", "float16"), ("shards=2", "huggingface.shards")):
         assert said in refused(cli, run, tmp_path / "out", *there, "--set", f"huggingface.{asked}")
-    assert "this conversion knows tokenizer.load" in refused(cli, folder, tmp_path / "o", "--set", "model.width=3")
+    assert "tokenizer.load" in refused(cli, folder, tmp_path / "o", "--set", "model.width=3")
     said = refused(cli, trained, tmp_path / "out", *there)
-    assert "is a run of LSTM, for which transformers has no network" in said
+    assert "LSTM" in said
     assert "gpt1, gpt2, gpt3" in said
-    assert "which is no table of n-grams" in refused(cli, folder, tmp_path / "out.arpa")
+    assert "n-gram" in refused(cli, folder, tmp_path / "out.arpa")
 
 
 def test_banded_layers_cannot_be_written(cli: Cli, text: Path, tmp_path: Path) -> None:
