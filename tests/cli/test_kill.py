@@ -68,7 +68,7 @@ def test_killed_before_any_rename_it_ends_in_the_same_bits(text: Path, tmp_path:
 
 def test_killed_in_the_second_phase_it_ends_in_the_same_bits(text: Path, tmp_path: Path) -> None:
     """The second phase overwrites the model files that the first one ended with."""
-    from nextword.recipe import parse_recipe, load_recipe, recipe_tables
+    from nextword.recipe import load_recipe, parse_recipe, recipe_tables
     from nextword.training.train import train_events
 
     settings = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate=2"]

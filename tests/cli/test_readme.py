@@ -57,14 +57,14 @@ def small(command: str) -> str:
 
 def needs_absent_data(words: list[str]) -> bool:
     """A recipe for a data set that is not on this machine."""
-    from nextword.data.catalog import find
-    from nextword.recipe import load_recipe, names
+    from nextword.data.catalog import find_entry
+    from nextword.recipe import load_recipe, recipe_names
 
     if words[0] != "train" or "--data" in words:
         return False
-    recipes = [load_recipe(word) for word in words if word in names()]
-    entries = [find(phase.data) for recipe in recipes for phase in recipe.phases if phase.data]
-    return any(entry is not None and entry.place() is None for entry in entries)
+    recipes = [load_recipe(word) for word in words if word in recipe_names()]
+    entries = [find_entry(phase.data) for recipe in recipes for phase in recipe.phases if phase.data]
+    return any(entry is not None and entry.find_folder() is None for entry in entries)
 
 
 def test_how_commands_are_found() -> None:

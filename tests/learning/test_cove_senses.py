@@ -11,10 +11,10 @@ import statistics
 from pathlib import Path
 
 import pytest
-from tests.support.tiny_cove import MEMBERS, furnished, sentences, trained
-from tests.support.tiny_transfer import written
 
 from nextword import tasks as transfer
+from tests.support.tiny_cove import MEMBERS, furnished, sentences, trained
+from tests.support.tiny_transfer import written
 
 SHOWN = 3
 QUICK = ("task.width=16", "phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=8", "phase.0.epochs=10")

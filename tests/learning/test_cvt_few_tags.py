@@ -53,8 +53,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def accuracy(folder: Path, out: Path, unlabelled: str) -> float:
     """On sentences in which nothing but the noun says what it is."""
     changes = [
-        "task.share=0.01",
-        f"phase.0.objective={{kind='cross-view', unlabelled='{unlabelled}', sentences=3000, dropout=0.1}}",
+        "task.train_fraction=0.01",
+        f"phase.0.objective={{kind='cross_view', unlabelled='{unlabelled}', sentences=3000, dropout=0.1}}",
         "model.words=24",
         "model.filters=[[2, 8]]",
         "model.width=24",

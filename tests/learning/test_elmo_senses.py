@@ -19,9 +19,9 @@ import pytest
 import torch
 
 from nextword.batching.token_stream import Stream
-from nextword.lm.causal import Causal
+from nextword.lm.causal import CausalLM
 from nextword.models.elmo import ELMo
-from nextword.objectives.bidirectional import Bidirectional
+from nextword.objectives.bidirectional import BidirectionalObjective
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import Words
 
@@ -53,7 +53,7 @@ def told_apart(seed: int) -> tuple[float, float, float]:
     torch.manual_seed(seed)
     characters = {"filters": [[1, 8], [2, 16], [3, 16]], "characters": 8, "highway": 1}
     network = ELMo(ELMo.Config(width=16, cells=32, characters=characters), vocabulary(tokenizer, spellings=True))
-    model = Causal(network, tokenizer)
+    model = CausalLM(network, tokenizer)
     half = WORDS // 2
     shown = [[sentence(rng, topic[:half]) for _ in range(40)] for topic in topics]
     asked = [[sentence(rng, topic[half:]) for _ in range(40)] for topic in topics]
@@ -72,7 +72,7 @@ def told_apart(seed: int) -> tuple[float, float, float]:
         return torch.cat(guesses).double().mean().item()
 
     before = right(-1)
-    objective = Bidirectional({"rows": 32, "length": 16})
+    objective = BidirectionalObjective({"rows": 32, "length": 16})
     optimizer = torch.optim.Adam(network.parameters(), 0.01)
     state = None
     for batch in islice(objective.batches(Stream.from_ids(ids), seed, 0), STEPS):

@@ -14,10 +14,10 @@ import torch
 
 from nextword.batching.token_stream import DOCUMENT, SENTENCE, WORD, Stream
 from nextword.core.types import Beam, Stop
-from nextword.lm.causal import Causal
-from nextword.lm.loading import of_network
+from nextword.lm.causal import CausalLM
+from nextword.lm.loading import wrap_network
 from nextword.models.glm import GLM, GLMConfig
-from nextword.objectives.blank_infilling import Infilling
+from nextword.objectives.blank_infilling import BlankInfillingObjective
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 
@@ -31,7 +31,7 @@ RATE = 8e-3
 LINES = [f"the {who} gave us {what} on {day} .\n" for day, (who, what) in DAYS.items()]
 
 
-def trained(seed: int, steps: int = 450) -> Causal:
+def trained(seed: int, steps: int = 450) -> CausalLM:
     draw = np.random.default_rng(seed)
     text = "".join(LINES[i] for i in draw.integers(0, len(LINES), 600))
     tokenizer = train_tokenizer({"kind": "words"}, [text])
@@ -41,7 +41,7 @@ def trained(seed: int, steps: int = 450) -> Causal:
     stream = Stream.from_ids(encoding.ids, marks=marks)
     torch.manual_seed(seed)
     network = GLM(GLMConfig(48, 2, 4, 20, 0.0), vocabulary(tokenizer))
-    objective = Infilling({"rows": 24, "length": 13}, vocabulary(tokenizer), 0.9, 0.0, 0.1, share=0.4)
+    objective = BlankInfillingObjective({"rows": 24, "length": 13}, vocabulary(tokenizer), 0.9, 0.0, 0.1, share=0.4)
     optimizer = torch.optim.AdamW(network.parameters(), RATE)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps)
     for _, batch in zip(range(steps), objective.batches(stream, seed, 0), strict=False):
@@ -51,8 +51,8 @@ def trained(seed: int, steps: int = 450) -> Causal:
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         rate.step()
-    lm = of_network(network.eval(), tokenizer)
-    assert isinstance(lm, Causal)
+    lm = wrap_network(network.eval(), tokenizer)
+    assert isinstance(lm, CausalLM)
     return lm
 
 

@@ -18,14 +18,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import BYTES, small_job
 
 from nextword.evaluation.few_shot import evaluate_task
-from nextword.evaluation.prompt_tasks import Task
+from nextword.evaluation.prompt_tasks import PromptTask
 from nextword.lm import loading
-from nextword.recipe import from_tables
-from nextword.training.train import train
-from nextword.training.trainer import descend
+from nextword.recipe import parse_recipe
+from nextword.training.train import train_events
+from nextword.training.trainer import run_gradient_phase
+from tests.support.small_job import BYTES, small_job
 
 SHOWN, ASKED = "ghijkl", "abcdef"
 LETTERS = ("ABCD", "EFGH", "IJKL", "MNOP")
@@ -71,8 +71,8 @@ def network(folder: Path, seed: int) -> Any:
         for weight in job.network.parameters():
             if weight.dim() == 2:
                 weight.mul_(3)  # so narrow a net would begin too near to zero
-    list(descend(job))
-    return loading.of_network(job.network.eval(), BYTES)
+    list(run_gradient_phase(job))
+    return loading.wrap_network(job.network.eval(), BYTES)
 
 
 def trigram(folder: Path, seed: int) -> Any:
@@ -81,7 +81,7 @@ def trigram(folder: Path, seed: int) -> Any:
         (folder / f"{split}.txt").write_text("\n".join(texts(ROWS * STEPS, seed)[first::3]) + "\n")
     phase = {"kind": "count", "data": str(folder)}
     recipe = {"paper": {"slug": "ngram"}, "tokenizer": {"kind": "bytes"}, "model": {"order": 3}, "phase": [phase]}
-    list(train(from_tables(recipe, "trigram"), folder / "run"))
+    list(train_events(parse_recipe(recipe, "trigram"), folder / "run"))
     return loading.load(folder / "run", "cpu")
 
 
@@ -94,7 +94,7 @@ def curve(lm: Any, seed: int) -> dict[int, float]:
     given = tables(seed)
     choices = tuple(f"{{letter{t}}}" for t in range(4))
     labels = {str(t): t for t in range(4)}
-    task = Task(
+    task = PromptTask(
         "tables", "which letter?", "", "{key}", "test", choices=choices, gold="table", labels=labels, separator=" "
     )
     found = dict.fromkeys(SHOTS, 0.0)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import statistics
 
 import pytest
-from tests.support.tiny_tagged import furnished, small
 
 from nextword import tasks as transfer
+from tests.support.tiny_tagged import furnished, small
 
 SEEDS = (0, 1, 2)
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tests.support.small_job import small_job
 
 from nextword.core.types import Inputs
-from nextword.training.trainer import descend
+from nextword.training.trainer import run_gradient_phase
+from tests.support.small_job import small_job
 
 NAMES, VERSE, WIDTH = 4, 50, 32
 SIZE = NAMES + VERSE + 1
@@ -44,7 +44,7 @@ def recall(folder: Path, slug: str, seed: int) -> float:
         job.network.embedding.weight.normal_()
         if slug == "lstm":  # forget gates begin open (Gers 2000; Jozefowicz 2015)
             job.network.layers[0].bias_ih[WIDTH : 2 * WIDTH] = 3
-    list(descend(job))
+    list(run_gradient_phase(job))
     asked = torch.from_numpy(verses(range(VERSE - 10, VERSE + 1, 5)).astype(np.int64))
     with torch.no_grad():
         layers, _ = job.network.eval().hidden(Inputs(asked[:, :-1]), None)

@@ -11,10 +11,10 @@ import pytest
 import nextword
 from nextword.data.builtin import default_name
 from nextword.data.opening import open_corpus
-from nextword.lm.causal import Causal
+from nextword.lm.causal import CausalLM
 from nextword.recipe import load_recipe
 from nextword.tokenizers.training import train_tokenizer
-from nextword.training.train import train
+from nextword.training.train import train_events
 
 SENTENCE, TIMES = "the cat sat on the mat", 100
 CHANGES = [
@@ -48,8 +48,8 @@ def test_on_follows_the_cat_sat(tmp_path: Path) -> None:
     ratios = []
     for seed in (1, 2, 3):
         recipe = load_recipe("nplm/tiny", [*CHANGES, f"phase.0.seed={seed}"]).with_data([str(tmp_path / "text")])
-        list(train(recipe, tmp_path / str(seed), tokenizer=tokenizer, device="cpu"))
-        lm: Causal = nextword.load(tmp_path / str(seed), device="cpu")
+        list(train_events(recipe, tmp_path / str(seed), tokenizer=tokenizer, device="cpu"))
+        lm: CausalLM = nextword.load(tmp_path / str(seed), device="cpu")
         guesses = {guess.text: guess.probability for guess in lm.next("the cat sat")}
         ratios.append(guesses.pop("on", 0.0) / max(guesses.values()))
     assert statistics.median(ratios) > 1.5, ratios  # of the top guess to the next

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+
 from tests.support.small_job import trained
 
 CLASSES, NOUNS, VERBS = 2, 12, 8  # nouns and verbs of each class

@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from statistics import median
 
-from tests.support.tiny_transfer import coloured, run_of, written
-
 from nextword import tasks as transfer
+from tests.support.tiny_transfer import coloured, run_of, written
 
 CHANGES = (
     *("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=8", "model.dropout=0.0", "task.dropout=0.0"),

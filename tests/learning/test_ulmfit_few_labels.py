@@ -9,13 +9,12 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
-from tests.support.tiny_topics import labelled, text
-from tests.support.tiny_transfer import written
-
 from nextword import tasks as transfer
 from nextword.lm.loading import load
 from nextword.recipe import load_recipe
-from nextword.training.train import train
+from nextword.training.train import train_events
+from tests.support.tiny_topics import labelled, text
+from tests.support.tiny_transfer import written
 
 
 def test_pretrained_beats_scratch_with_few_labels(tmp_path: Path) -> None:
@@ -23,7 +22,7 @@ def test_pretrained_beats_scratch_with_few_labels(tmp_path: Path) -> None:
     for seed, (split, n) in enumerate((("train", 1500), ("valid", 50), ("test", 50))):
         (tmp_path / "plain" / f"{split}.txt").write_text(text(n, seed))
     recipe = load_recipe("ulmfit/tiny", ["phase.0.steps=300", "phase.0.optimizer.rate=2e-2"])
-    list(train(recipe.with_data([str(tmp_path / "plain")]), tmp_path / "lm", device="cpu"))
+    list(train_events(recipe.with_data([str(tmp_path / "plain")]), tmp_path / "lm", device="cpu"))
     fresh = labelled(200, seed=99)
     found: dict[bool, list[float]] = {False: [], True: []}
     for seed in range(3):

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.parity.test_gpt import SIZE, pair
 
 from nextword.core.types import Beam
-from nextword.generation.beam_search import search
+from nextword.generation.beam_search import beam_search
+from tests.parity.test_gpt import SIZE, pair
 
 transformers = pytest.importorskip("transformers")
 
@@ -23,7 +23,7 @@ def test_texts_of_one_length_are_those_of_transformers(width: int, rules: dict[s
     ids = torch.randint(1, SIZE, (3, 4), generator=torch.Generator().manual_seed(2))
     state = ours.prompt(ids[:, :-1], torch.full((3,), 3))
     written = ids.tolist()
-    found = search(ours, ids[:, -1], state, Beam(width, 1.0, **rules), 9, written=written, banned=[0])  # type: ignore[arg-type]
+    found = beam_search(ours, ids[:, -1], state, Beam(width, 1.0, **rules), 9, written=written, banned=[0])  # type: ignore[arg-type]
     more: dict[str, Any] = {"num_return_sequences": width, "length_penalty": 1.0} if width > 1 else {}
     want = theirs.generate(
         ids,

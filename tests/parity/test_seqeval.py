@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nextword.data.tag_schemes import spans
+from nextword.data.tag_schemes import find_spans
 from nextword.metrics.spans import score_types, span_f1, span_precision, span_recall
 
 metrics = pytest.importorskip("seqeval.metrics", reason="seqeval is not installed: pip install seqeval")
@@ -26,8 +26,8 @@ def test_any_tags_have_the_spans_and_scores_of_seqeval(letters: str, seed: int) 
     said = [[tag if draw.random() < 0.7 else "O" for tag in one] for one in gold]
     for sentence in (*gold, *said):
         theirs = metrics.sequence_labeling.get_entities(sentence)
-        assert [(span.type, span.start, span.end - 1) for span in spans(sentence)] == theirs
-    right, found = ([(i, *span) for i, one in enumerate(some) for span in spans(one)] for some in (gold, said))
+        assert [(span.type, span.start, span.end - 1) for span in find_spans(sentence)] == theirs
+    right, found = ([(i, *span) for i, one in enumerate(some) for span in find_spans(one)] for some in (gold, said))
     for ours, theirs in (
         (span_f1, metrics.f1_score),
         (span_precision, metrics.precision_score),

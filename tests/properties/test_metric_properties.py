@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from nextword.data.tag_schemes import spans
+from nextword.data.tag_schemes import find_spans
 from nextword.metrics.classification import accuracy, f1, macro_f1, mcc, micro_f1, pearson, ranks, spearman
 from nextword.metrics.spans import span_f1, span_precision, span_recall
 
@@ -98,7 +98,7 @@ def test_numbers_that_are_none_are_not_hidden() -> None:
 @settings(deadline=None, max_examples=80)
 def test_spans(rows: list[list[tuple[str, str]]]) -> None:
     gold, said = ([[pair[side] for pair in one] for one in rows] for side in (0, 1))
-    right, found = ([(i, *span) for i, one in enumerate(some) for span in spans(one)] for some in (gold, said))
+    right, found = ([(i, *span) for i, one in enumerate(some) for span in find_spans(one)] for some in (gold, said))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert span_f1(right, found) == pytest.approx(seqeval.f1_score(gold, said, zero_division=0))

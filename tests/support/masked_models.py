@@ -7,8 +7,8 @@ from typing import Any
 import torch
 
 from nextword.core.types import Inputs
-from nextword.lm.embedding import framed
-from nextword.lm.loading import of_network
+from nextword.lm.embedding import frame_ids
+from nextword.lm.loading import wrap_network
 from nextword.lm.masked import MaskedLM
 from nextword.models.albert import ALBERT
 from nextword.models.bert import BERT
@@ -40,16 +40,16 @@ def lively(cls: Any, tokenizer: Any, **config: Any) -> Any:
 
 
 def model(cls: Any = BERT, kind: str = "wordpiece", window: int = 24, **rest: Any) -> MaskedLM:
-    lm = of_network(lively(cls, TOKENIZERS[kind], window=window), TOKENIZERS[kind], **rest)
+    lm = wrap_network(lively(cls, TOKENIZERS[kind], window=window), TOKENIZERS[kind], **rest)
     assert isinstance(lm, MaskedLM)
     return lm
 
 
 def alone(lm: MaskedLM, ids: Any, t: int) -> float:
     """−log p of one token, by hand: frame, hide it, read."""
-    frame = framed(lm.network, ids)
+    frame = frame_ids(lm.network, ids)
     row = torch.from_numpy(frame.ids.copy()).unsqueeze(0)
-    place = frame.parts[0][0] + t
+    place = frame.text_spans[0][0] + t
     special = lm.tokenizer.special
     row[0, place] = special.get("[MASK]", special.get("<mask>"))
     segments = None if frame.segments is None else torch.from_numpy(frame.segments).unsqueeze(0)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from nextword.core import pytree as nest
+from nextword.core import pytree
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import Beam, State
 from nextword.generation.beam_search import Hypothesis
-from nextword.generation.logits_processors import Rules, ensure_numbers, validate
+from nextword.generation.logits_processors import LogitsProcessor, check_decoding, reject_nan
 
 
 @torch.no_grad()
@@ -36,9 +36,9 @@ def slow_search(
     patient: bool = False,
 ) -> list[list[Hypothesis]]:
     """As `nextword.generation.beam_search.search`; with `patient` it goes on until nothing is open."""
-    validate(how)
+    check_decoding(how)
     searches = [_Search(how, length, end, n or how.width, patient) for _ in last]
-    rules = Rules(how, written or [()] * len(last), banned, end=end, least=least)
+    rules = LogitsProcessor(how, written or [()] * len(last), banned, end=end, least=least)
     for _ in range(length):
         log_probs, state = model.step(last, state)  # (R, V): the open hypotheses of all searches, one after another
         scores = rules.scores(log_probs)
@@ -55,9 +55,9 @@ def slow_search(
             break
         taken = torch.tensor(rows, device=last.device)
         last = torch.tensor(chosen, dtype=last.dtype, device=last.device)
-        state = nest.take(state, taken)
+        state = pytree.take(state, taken)
         rules.take(taken)
-        rules.wrote(last.long())
+        rules.update(last.long())
     return [one.best() for one in searches]
 
 
@@ -89,7 +89,7 @@ class _Search:
         paths, self.open = self.open, []
         totals = scores.double() + torch.tensor([[path.total] for path in paths], dtype=torch.float64)
         best = totals.max(dim=-1).values
-        ensure_numbers(best)
+        reject_nan(best)
         self.closed += [path for path, top in zip(paths, best.tolist(), strict=True) if top == -math.inf]
 
         steps = []
@@ -131,7 +131,7 @@ class _Search:
 
     def _divisor(self, length: int) -> float:
         n = max(length, 1)
-        return float((n if self.how.normalisation == "power" else (5 + n) / 6) ** self.how.length_penalty)
+        return float((n if self.how.normalization == "power" else (5 + n) / 6) ** self.how.length_penalty)
 
     def _hypothesis(self, path: _Path) -> Hypothesis:
         ids: list[int] = []

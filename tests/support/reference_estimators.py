@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from nextword.ngrams.estimators import CONTINUATION, DISCOUNTS, EITHER, HIGHEST, Estimator
+from nextword.ngrams.discounts import DISCOUNTS, MAX_COUNT
+from nextword.ngrams.estimators import INTERPOLABLE, USES_CONTINUATION_COUNTS, Estimator
 
 Gram = tuple[int, ...]
 
@@ -45,9 +46,9 @@ class PlainModel:
     tables: list[np.ndarray] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.interpolated = self.how.kind in EITHER and self.how.interpolated
+        self.interpolated = self.how.kind in INTERPOLABLE and self.how.interpolated
         self.counts = dict(self.occurs)
-        if self.how.kind in CONTINUATION:
+        if self.how.kind in USES_CONTINUATION_COUNTS:
             before = defaultdict(set)
             for gram in self.occurs:
                 before[gram[1:]].add(gram[0])
@@ -63,9 +64,9 @@ class PlainModel:
     def _table(self, n: int) -> np.ndarray:
         if self.how.kind not in DISCOUNTS:
             return np.zeros(1)
-        of = np.zeros(HIGHEST + 1, np.int64)
+        of = np.zeros(MAX_COUNT + 1, np.int64)
         for gram, count in self.counts.items():
-            if len(gram) == n and 0 < count <= HIGHEST:
+            if len(gram) == n and 0 < count <= MAX_COUNT:
                 of[count] += 1
         return DISCOUNTS[self.how.kind](of, self.how.cutoff, self.interpolated)[0]
 

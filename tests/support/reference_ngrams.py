@@ -67,7 +67,7 @@ def assert_sound(trie: Trie) -> None:
             assert level.first[0] == 0
             assert level.first[-1] == len(trie.levels[k + 1])
         if k:
-            rows = trie.spelled(k)
+            rows = trie.ngrams(k)
             assert [*map(tuple, rows.tolist())] == sorted(set(map(tuple, rows.tolist())))
-            assert np.array_equal(rows[:, 1:], trie.spelled(k - 1)[level.links])
+            assert np.array_equal(rows[:, 1:], trie.ngrams(k - 1)[level.links])
             assert not (rows[:, 1:-1] == trie.boundary).any()

@@ -50,8 +50,8 @@ def batch(slug: str, kind: str) -> Inputs:
     ids = some(rows, steps)
     inputs = Inputs(ids)
     if kind == "padded":
-        inputs.padding = torch.arange(steps) < torch.tensor([9, 1, 4, 7]).unsqueeze(1)
-        inputs.ids = ids.masked_fill(~inputs.padding, PAD)
+        inputs.token_mask = torch.arange(steps) < torch.tensor([9, 1, 4, 7]).unsqueeze(1)
+        inputs.ids = ids.masked_fill(~inputs.token_mask, PAD)
     if kind in ("segments", "padded") and slug not in ROBERTAS:
         inputs.segments = (torch.arange(steps) >= torch.tensor([3, 6, 9, 2][:rows]).unsqueeze(1)).long()
     return inputs

@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from nextword.batching.token_stream import Stream
 from nextword.core.types import Vocabulary
 from nextword.models import model_class
-from nextword.recipe import from_tables
+from nextword.recipe import parse_recipe
 from nextword.run_folder import RunFolder
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.events import Event, Job
-from nextword.training.trainer import descend
+from nextword.training.trainer import run_gradient_phase
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 
@@ -34,7 +34,7 @@ def small_job(
 ) -> Job:
     """`folder` is made, or opened again to resume; `size` ids, of which the last is `begin`; the rest is the phase."""
     tables = {"paper": {"slug": slug}, "tokenizer": {"kind": "bytes"}, "model": model, "phase": [phase]}
-    recipe = from_tables(tables, "small")
+    recipe = parse_recipe(tables, "small")
     run = RunFolder(folder) if folder.exists() else RunFolder.create(folder, recipe, BYTES)
     cls = model_class(slug)
     torch.manual_seed(recipe.phases[0].seed)
@@ -46,7 +46,7 @@ def small_job(
 def trained(folder: Path, *args: Any, **phase: Any) -> tuple[Any, list[Event]]:
     """The network, as it is kept, and the events."""
     job = small_job(folder, *args, **phase)
-    events = list(descend(job))
+    events = list(run_gradient_phase(job))
     return job.network.eval(), events
 
 
@@ -78,7 +78,7 @@ def job(folder: Path, **phase: Any) -> Any:
 
 def run(folder: Path, **phase: Any) -> tuple[Any, list[Event]]:
     made = job(folder, **phase)
-    events = list(descend(made))
+    events = list(run_gradient_phase(made))
     return made.network, events
 
 

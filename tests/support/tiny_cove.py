@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from nextword.recipe import load_recipe
-from nextword.training.train import train
+from nextword.training.train import train_events
 
 GROUPS = ("river", "coin")
 MEMBERS = 12
@@ -63,5 +63,5 @@ def recipe_of(place: Path, *changes: str) -> Any:
 
 
 def trained(place: Path, name: str, *changes: str) -> Path:
-    list(train(recipe_of(place, *changes), place / name, device="cpu"))
+    list(train_events(recipe_of(place, *changes), place / name, device="cpu"))
     return place / name

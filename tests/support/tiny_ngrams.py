@@ -75,7 +75,7 @@ def as_trie(model: Plain) -> Trie:
 def as_plain(trie: Trie) -> Plain:
     model = Plain(trie.order, trie.size, {}, {})
     for k, level in enumerate(trie.levels):
-        for at, gram in enumerate(map(tuple, trie.spelled(k).tolist())):
+        for at, gram in enumerate(map(tuple, trie.ngrams(k).tolist())):
             model.probs[gram] = math.exp(float(level.log_probs[at]))
             if level.log_backoffs is not None:
                 model.backoffs[gram] = math.exp(float(level.log_backoffs[at]))
