@@ -37,7 +37,7 @@ def task_class(kind: str) -> type[Task]:
     """Import the task of this kind."""
     if kind not in TASKS:
         raise UnknownName(
-            f"[task] kind = {kind!r} is not a task.{did_you_mean(str(kind), TASKS)} Expected one of {', '.join(TASKS)}.",
+            f"[task] kind = {kind!r} is not a task.{did_you_mean(str(kind), TASKS)} Expected {', '.join(TASKS)}.",
             name=str(kind),
             known=TASKS,
         )

@@ -1,11 +1,11 @@
-"""The task contract: one class per task, which owns its data, encoding, head, loss, decoding, metrics and error analysis.
+"""The task contract: one class per task, with its data, encoding, head, loss, decoding, metrics and error analysis.
 
     recipe [task] ──parse──▶ Task ──read──▶ Dataset ──resolve──▶ Task of the run ──encode──▶ examples ──▶ training
     run folder ──open──▶ Predictor ──predict──▶ predictions ──evaluate, analyze_errors──▶ results.json, report.html
 
-`nextword.tasks.TASKS` maps the `kind` in a recipe's [task] table to a class. Nothing else knows a task by its name: a new
-task is one file with a `Task`, and one line in that table. What a task must define is abstract here; everything else has
-a default that suits a network with a trained head.
+`nextword.tasks.TASKS` maps the `kind` in a recipe's [task] table to a class. Nothing else knows a task by its name: a
+new task is one file with a `Task`, and one line in that table. What a task must define is abstract here; everything
+else has a default that suits a network with a trained head.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class Task(ABC):
         """Read the data of a run again, to resume it: with the columns that were used."""
         return self.read(source, self.config.columns)
 
-    def check_recipe(self, recipe: Recipe) -> None:
+    def check_recipe(self, recipe: Recipe) -> None:  # noqa: B027
         """Raise an error if the phases of the recipe do not suit the task."""
 
     def kind_for(self, data: Dataset) -> str:
@@ -347,7 +347,8 @@ class Task(ABC):
         tokenizer = load_tokenizer(run.path / "tokenizer.json")
         words = vocabulary(tokenizer, spellings=True)
         model = self.load_model(run.path, model_class(recipe.slug), recipe.model, words)
-        return quantize(model, precision).to(device), tokenizer
+        network: Any = model
+        return quantize(network, precision).to(device), tokenizer
 
     # -------------------------------------------------------------------------------------------- examples
 
@@ -385,7 +386,7 @@ class Task(ABC):
             return examples
         return examples.take(draw_fraction(self.count(examples), fraction, seed))
 
-    def check_training(self, train: Any, available: int) -> None:
+    def check_training(self, train: Any, available: int) -> None:  # noqa: B027
         """Raise an error if nothing can be learned from the examples that were drawn from those available."""
 
     def validation(self, examples: Mapping[str, Any]) -> Any:

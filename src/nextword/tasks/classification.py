@@ -3,8 +3,8 @@
     J = 1/n Σ −log p(label | example)  + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
     J = Σ w_label · −log p(label | example) / Σ w_label                                   with class weights
 
-The second term of the first line is the auxiliary language-model loss of Radford et al. (2018, section 3.2), for networks
-that read left to right.
+The second term of the first line is the auxiliary language-model loss of Radford et al. (2018, section 3.2), for
+networks that read left to right.
 
 `Classification` is also the base class of the other tasks that predict one label for an example: regression, multiple
 choice, several tasks at once, labels written as text, and labels chosen by a prompted language model. A recipe of kind
@@ -107,17 +107,18 @@ class LabelObjective(Objective[Any]):
         """Raise an error if the language-model loss does not suit this network."""
         if not self.language:
             return
-        encoder = network.base
+        encoder: Any = network.base
+        has_two_directions = encoder.has_two_directions
         fix = "Leave it out: --set 'phase.*.objective.language=0'."
-        if not isinstance(encoder, Autoregressive) or isinstance(encoder, Infilling) or encoder.has_two_directions:
+        if not isinstance(encoder, Autoregressive) or isinstance(encoder, Infilling) or has_two_directions:
             raise Unsupported(
                 f"objective: language = {self.language:g} needs a network that reads left to right, and "
                 f"{type(encoder).__name__} is bidirectional. {fix}"
             )
         if network.is_stateful:
             raise InvalidSetting(
-                f"objective: language = {self.language:g} does not work with [task] chunk = {network.config.chunk}, which "
-                "reads texts piece by piece. Leave one of them out.",
+                f"objective: language = {self.language:g} does not work with [task] chunk = {network.config.chunk}, "
+                "which reads texts piece by piece. Leave one of them out.",
                 key="objective.language",
                 value=self.language,
             )
@@ -405,7 +406,7 @@ class Classification(Task):
         return encode_texts(network, tokenizer, self.config.frame, rows.texts, rows.seconds, labels, length, pieces)
 
     def long_text_notes(self, examples: Examples) -> list[str]:
-        """A note, if much of the texts lies before the BPTT window: it is read in every epoch, and nothing is learned."""
+        """A note, if much of the texts lies before the BPTT window: it is read in every epoch, without learning."""
         chunk, window = self.config.chunk, self.config.bptt_window
         sizes = np.diff(examples.starts)
         if not chunk or not window or not sizes.sum():
@@ -416,16 +417,16 @@ class Classification(Task):
         longer = int((sizes.reshape(-1, examples.each).max(1) > window).sum())
         return [
             f"{longer:,} of {len(examples):,} training examples are longer than {window:,} tokens, the longest has "
-            f"{sizes.max():,}: gradients reach the last {window:,} (task.bptt_window), but the {before:,} tokens before "
-            f"them are read in every epoch too. To read only beginnings: --set 'phase.*.batches.length={window}'"
+            f"{sizes.max():,}: gradients reach the last {window:,} (task.bptt_window), but the {before:,} tokens "
+            f"before them are read in every epoch too. To read only beginnings: --set 'phase.*.batches.length={window}'"
         ]
 
     def check_training(self, train: Any, available: int) -> None:
         if len(set(train.labels.tolist())) < 2:
             label = self.config.labels[int(train.labels[0])]
             raise InvalidSetting(
-                f"--train-fraction {self.config.train_fraction:g} draws {len(train)} of {available} examples, and all of them are "
-                f"{label!r}. Draw more, or use another --seed.",
+                f"--train-fraction {self.config.train_fraction:g} draws {len(train)} of {available} examples, and all "
+                f"of them are {label!r}. Draw more, or use another --seed.",
                 key="task.train_fraction",
                 value=self.config.train_fraction,
             )
@@ -558,8 +559,8 @@ class Classifier(EmbeddingMixin):
         for i, row in enumerate(rows):
             if len(row) != expected or not all(isinstance(text, str) for text in row):
                 raise InvalidSetting(
-                    f"{self.name or 'This run'} reads {'pairs of texts' if self.is_pair else 'single texts'}, and example "
-                    f"{i + 1} is {str(row)[:80]}. Expected {'(text, text)' if self.is_pair else 'a string'}.",
+                    f"{self.name or 'This run'} reads {'pairs of texts' if self.is_pair else 'single texts'}, and "
+                    f"example {i + 1} is {str(row)[:80]}. Expected {'(text, text)' if self.is_pair else 'a string'}.",
                     key="examples",
                     value=row,
                 )
@@ -641,8 +642,8 @@ class Classifier(EmbeddingMixin):
 
     def why_not(self, ability: str) -> str:
         return (
-            f"{self.name or 'This run'} has a task head: it predicts {self.task.output_name}, and does not model text. Use "
-            f"`nextword predict`, or the language model it was made from: {self.task.config.source or 'unknown'}."
+            f"{self.name or 'This run'} has a task head: it predicts {self.task.output_name}, and does not model text. "
+            f"Use `nextword predict`, or the language model it was made from: {self.task.config.source or 'unknown'}."
         )
 
 
@@ -684,8 +685,8 @@ class AveragedClassifier:
             same = (a.is_numeric, a.is_pair) == (b.is_numeric, b.is_pair)
             if not same or set(a.config.labels) != set(b.config.labels):
                 raise InvalidSetting(
-                    f"Averaged runs need the same task and labels. {first.name or 'One run'} predicts {a.output_name} for "
-                    f"{a.input_name}, {other.name or 'another'} {b.output_name} for {b.input_name}.",
+                    f"Averaged runs need the same task and labels. {first.name or 'One run'} predicts {a.output_name} "
+                    f"for {a.input_name}, {other.name or 'another'} {b.output_name} for {b.input_name}.",
                     key="with",
                     value=other.name,
                 )

@@ -1,4 +1,4 @@
-"""Cross-view training of taggers, from tagged and untagged sentences in turn (Clark et al. 2018), for one task or several.
+"""Cross-view training of taggers, from tagged and untagged sentences in turn (Clark et al. 2018).
 
     tagged       J = 1/W Σ_words CE(tag, p)                        p: the primary head. Tags are smoothed
     untagged     J = 1/W Σ_tasks Σ_views Σ_words −Σ_k p_k log q_k   q: a head that sees less; p is a constant target
@@ -109,8 +109,8 @@ class CrossViewHeadConfig:
     def __post_init__(self) -> None:
         if not self.model.has_views:
             raise Unsupported(
-                f"Cross-view training needs a network with several views of a word, and {self.model.__name__} has none. "
-                "Use a recipe of cvt, or one of kind tagging.",
+                f"Cross-view training needs a network with several views of a word, and {self.model.__name__} has "
+                "none. Use a recipe of cvt, or one of kind tagging.",
                 ability="views",
             )
 
@@ -284,8 +284,8 @@ class CrossViewObjective(TagObjective):
 #     words    3 7 4 …                        the index of each word among the distinct words
 #     forms    T h e ▢ ▢ …                    the letters of every distinct word, and `ids` its token
 #
-# Letters are stored once per distinct word, and the arrays cached. Sentences of fewer than five words are mostly headings,
-# and are left out, like those that are too long.
+# Letters are stored once per distinct word, and the arrays cached. Sentences of fewer than five words are mostly
+# headings, and are left out, like those that are too long.
 
 LEAST = 5  # words of a sentence
 VERSION = 1  # of the file; part of its name

@@ -181,8 +181,8 @@ def resume(
 def require_same(folder: str | Path, recipe: Recipe, data: Dataset, changes: Sequence[str] = ()) -> None:
     """Raise an error if a finished run had another recipe, or other data.
 
-    Relative and absolute paths are the same. So are precisions, unless the changes name one: what a GPU has trained in 16
-    bits may be part of a table that is made on a machine without one.
+    Relative and absolute paths are the same. So are precisions, unless the changes name one: what a GPU has trained in
+    16 bits may be part of a table that is made on a machine without one.
     """
     run = RunFolder.open(folder)
     theirs, ours = _comparable(run.recipe), _comparable(recipe)
@@ -197,8 +197,8 @@ def require_same(folder: str | Path, recipe: Recipe, data: Dataset, changes: Seq
     read = set(run.manifest.get("texts", {}).values())
     if not all(text == data.fingerprint or text.startswith(f"{data.fingerprint}-") for text in read):
         raise RunError(
-            f"{folder} was trained on other data than {data.name} has now: the file or its splits have changed. Restore "
-            "it, or train again with another --out.",
+            f"{folder} was trained on other data than {data.name} has now: the file or its splits have changed. "
+            "Restore it, or train again with another --out.",
             path=folder,
         )
 

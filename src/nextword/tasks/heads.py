@@ -3,15 +3,15 @@
     frames ──network.encode──▶ h (B, T, D) ──pooling──▶ (n, D) ──[dense, tanh]── linear──▶ (n, outputs)
 
 `ModelWithHead` is the base class of every head; tagging, question answering and the others define theirs in their own
-files. `TextHead` gives one vector of logits per example. What it reads follows the papers, and depends on what a network
-can do, not on its name (`pooling = "auto"`):
+files. `TextHead` gives one vector of logits per example. What it reads follows the papers, and depends on what a
+network can do, not on its name (`pooling = "auto"`):
 
     has a pretrained pooler          tanh(W h₁), as BERT and ALBERT have it; it is fine-tuned with the rest
     bidirectional, no pooler         the same with new weights: RoBERTa at <s>, XLNet at its last token
     reads left to right              the vector of the last token, unchanged: GPT, recurrent networks
 
-New weights are drawn from N(0, 0.02²). Other values of `pooling` replace the one token by a pool over all tokens, without
-tanh. `classifier` chooses what computes the logits: "linear", "mlp" or "biattentive".
+New weights are drawn from N(0, 0.02²). Other values of `pooling` replace the one token by a pool over all tokens,
+without tanh. `classifier` chooses what computes the logits: "linear", "mlp" or "biattentive".
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class ModelWithHead(nn.Module):
     """A network and a head, trained, saved and loaded as one.
 
     `config` has the network's class (`model`) and Config (`settings`), the name of the layer that the head reads
-    (`features`), and whether the network stays as it is (`frozen`). The network's own files are unchanged by the head, so
-    the run can also be opened without it.
+    (`features`), and whether the network stays as it is (`frozen`). The network's own files are unchanged by the head,
+    so the run can also be opened without it.
     """
 
     out: Any
@@ -264,9 +264,9 @@ class MLPClassifier(nn.Module):
 class QuickBatchNorm(nn.BatchNorm1d):
     """Batch norm whose running statistics are good after a few steps: they start as a plain mean over batches.
 
-    Torch starts with a variance of 1 and moves a tenth towards that of each batch. The vectors of two texts may differ by
-    hundredths, so after fifty steps, all that a hundred labels give, the initial 1 still outweighs the data. Here the
-    n-th batch has weight 1/n, and a tenth from the tenth on.
+    Torch starts with a variance of 1 and moves a tenth towards that of each batch. The vectors of two texts may differ
+    by hundredths, so after fifty steps, all that a hundred labels give, the initial 1 still outweighs the data. Here
+    the n-th batch has weight 1/n, and a tenth from the tenth on.
     """
 
     def forward(self, x: Tensor) -> Tensor:
@@ -295,17 +295,17 @@ CHANNELS = 4  # per maxout unit
 
 
 class BiattentiveClassifier(nn.Module):
-    """The biattentive classification network of McCann et al. (2017, section 5): each text is read in view of the other.
+    """The biattentive classification network of McCann et al. (2017, section 5): each text is read given the other.
 
         X = biLSTM(relu(W w̃_x))                   Y = biLSTM(relu(W w̃_y))                 w̃: features of each word
-        A = X Yᵀ                                   A_x = softmax(A), by columns             A_y = softmax(Aᵀ), by columns
-        C_x = A_xᵀ X                               C_y = A_yᵀ Y                             what each sees of the other
-        X|y = biLSTM₁([X; X − C_y; X ⊙ C_y])       Y|x = biLSTM₂([Y; Y − C_x; Y ⊙ C_x])
+        A = X Yᵀ                                   A_x = softmax(A), by columns             A_y = softmax(Aᵀ), by
+        columns C_x = A_xᵀ X                               C_y = A_yᵀ Y                             what each sees of
+        the other X|y = biLSTM₁([X; X − C_y; X ⊙ C_y])       Y|x = biLSTM₂([Y; Y − C_x; Y ⊙ C_x])
         x = [max; mean; min; Σ_t β_t X|y_t]        β = softmax(X|y v + d)                   y likewise, of Y|x
         [x; y] ─▶ maxout, twice, with batch norm ─▶ linear ─▶ classes
 
-    With one text, both sides are that text. Padding is never read. `reduction` is how many times narrower the first maxout
-    layer is than the pooled vector; the second halves that. Shapes: B examples, T and S words, D = 2 · width.
+    With one text, both sides are that text. Padding is never read. `reduction` is how many times narrower the first
+    maxout layer is than the pooled vector; the second halves that. Shapes: B examples, T and S words, D = 2 · width.
     """
 
     def __init__(self, inputs: int, outputs: int, width: int, reduction: int, dropout: float) -> None:
@@ -377,10 +377,10 @@ class Maxout(nn.Module):
 #     chunk = 3, bptt_window = 7      a b c│d e f│g h i│j k            of 11 tokens
 #                                     no gradient│ in the window: read by the head, with gradients
 #
-# Backpropagation through time for text classification (BPT3C: Howard & Ruder 2018, section 3.3), for networks that carry
-# their state from left to right. Chunks begin at multiples of `chunk`, and those that begin among the last `bptt_window`
-# tokens are in the window, as in fastai. Within the window the state carries its gradient, so a text no longer than that
-# is read as if at once. What lies before the window costs time, but no memory.
+# Backpropagation through time for text classification (BPT3C: Howard & Ruder 2018, section 3.3), for networks that
+# carry their state from left to right. Chunks begin at multiples of `chunk`, and those that begin among the last
+# `bptt_window` tokens are in the window, as in fastai. Within the window the state carries its gradient, so a text no
+# longer than that is read as if at once. What lies before the window costs time, but no memory.
 
 TOGETHER = 2048  # tokens of all texts that are read at once without gradients, if dropout does not depend on chunks
 
@@ -400,8 +400,8 @@ def read_in_chunks(
 ) -> tuple[Tensor, Batch]:
     """The vectors of the window (frames, T, D), and the batch reduced to it: padded rows.
 
-    `initial` is the state in which every frame begins, one row each. `drawn`: the network draws dropout masks per chunk;
-    if not, many chunks before the window are read at once, with the same result.
+    `initial` is the state in which every frame begins, one row each. `drawn`: the network draws dropout masks per
+    chunk; if not, many chunks before the window are read at once, with the same result.
     """
     inputs = batch.inputs
     begins, sizes = _frames_of(inputs)

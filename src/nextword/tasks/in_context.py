@@ -3,9 +3,9 @@
     The match ended two to one. This text is about ▁▁▁.        sports  −2.1    weather  −5.4    nats per token
 
 Each label is inserted into a template after the text. Its score is log p of the label and of what follows it in the
-template, per token, so that long labels have no disadvantage. With `calibrate` it is log p minus log p of the same label
-without the text (Holtzman et al. 2021; the `unconditional` rule of Brown et al. 2020), so that labels that are likely
-anyway gain nothing. Probabilities are the softmax of the scores.
+template, per token, so that long labels have no disadvantage. With `calibrate` it is log p minus log p of the same
+label without the text (Holtzman et al. 2021; the `unconditional` rule of Brown et al. 2020), so that labels that are
+likely anyway gain nothing. Probabilities are the softmax of the scores.
 
     reads left to right            log p(label and the rest | text, beginning of the template)
     bidirectional                  the same as a pseudo-likelihood: each token masked in turn
@@ -101,7 +101,7 @@ class ZeroShotClassifier(TextModel):
         words = tuple(label.strip() for label in labels)
         if len(words) < 2 or not all(words) or len(set(words)) < len(words):
             raise InvalidSetting(
-                f'{self.option_names[0]} {",".join(labels)}: expected at least two distinct labels, as "sports,politics".',
+                f"{self.option_names[0]} {','.join(labels)}: expected at least two distinct labels.",
                 key="labels",
                 value=labels,
             )
@@ -193,16 +193,16 @@ class ZeroShotClassifier(TextModel):
                 what = "texts, with the examples before them," if self.prefix else "texts"
                 lost = ", without the first examples" if self.prefix else ""
                 notes.append(
-                    f"{long:,} of {len(examples):,} {what} are longer than the window of {window:,} tokens: their ends are "
-                    f"read{lost}"
+                    f"{long:,} of {len(examples):,} {what} are longer than the window of {window:,} tokens: their ends "
+                    f"are read{lost}"
                 )
         unknown = {id for name, id in lm.tokenizer.special.items() if "unk" in name.lower()}
         texts = [f"{label}{self.after}" if continues else label for label in self.label_words]
         odd = [repr(text) for text in texts if unknown.intersection(lm.tokenizer.encode(text).ids.tolist())]
         if odd:
             notes.append(
-                f"the model's vocabulary lacks words of {', '.join(odd)}, which are scored as unknown words (perhaps what "
-                "follows {label} in the template needs a space before it)"
+                f"the model's vocabulary lacks words of {', '.join(odd)}, which are scored as unknown words (perhaps "
+                "what follows {label} in the template needs a space before it)"
             )
         return notes
 
@@ -213,8 +213,8 @@ def _split_template(template: str, name: str) -> tuple[str, str]:
     misplaced = any(template.count(mark) > 1 or mark in after for mark in (TEXT, SECOND))
     if template.count(LABEL) != 1 or misplaced:
         raise InvalidSetting(
-            f"{name} {template!r}: expected {LABEL} once, and {TEXT} (and {SECOND} for pairs) at most once before it, as "
-            f"{TEMPLATE!r}. Without {TEXT}, the text comes first.",
+            f"{name} {template!r}: expected {LABEL} once, and {TEXT} (and {SECOND} for pairs) at most once before it, "
+            f"as {TEMPLATE!r}. Without {TEXT}, the text comes first.",
             key="task.template",
             value=template,
         )
@@ -333,8 +333,8 @@ class InContextClassifier(ZeroShotClassifier):
 
     def why_not(self, ability: str) -> str:
         return (
-            f"{self.name or 'This run'} is for a task: it predicts {self.task.output_name}. Use `nextword predict`, or the "
-            f"language model that it prompts: {self.task.config.source or 'unknown'}."
+            f"{self.name or 'This run'} is for a task: it predicts {self.task.output_name}. Use `nextword predict`, or "
+            f"the language model that it prompts: {self.task.config.source or 'unknown'}."
         )
 
 
@@ -448,8 +448,8 @@ class InContextLearning(WrittenLabels):
         if own.shots > len(usable):
             drawn = f" (--train-fraction {own.train_fraction:g})" if own.train_fraction < 1 else ""
             raise InvalidSetting(
-                f"[task] shots = {own.shots}, but only {len(usable):,} training rows have a text{drawn}. Expected at most "
-                f"that many: --set task.shots={len(usable)}",
+                f"[task] shots = {own.shots}, but only {len(usable):,} training rows have a text{drawn}. Expected at "
+                f"most that many: --set task.shots={len(usable)}",
                 key="task.shots",
                 value=own.shots,
             )
@@ -496,14 +496,14 @@ def _require_causal_lm(run: RunFolder) -> None:
     recipe = run.recipe
     if recipe.task is not None:
         raise RunError(
-            f"{run.path} is a run of a task, and in-context learning needs a language model. Use the run it was made from: "
-            f"--from {recipe.task.get('source') or 'RUN'}",
+            f"{run.path} is a run of a task, and in-context learning needs a language model. Use the run it was made "
+            f"from: --from {recipe.task.get('source') or 'RUN'}",
             path=run.path,
         )
     network = model_class(recipe.slug)
     if "generate" not in abilities(network, recipe.model) or network.is_conditional:
         raise Unsupported(
-            f"{run.path} is a run of {network.__name__}, which does not continue a prompt. Use a run of gpt2, gpt3, lstm or "
-            f"ngram, fine-tune this one, or try `nextword predict {run.path} FILE --labels A,B`.",
+            f"{run.path} is a run of {network.__name__}, which does not continue a prompt. Use a run of gpt2, gpt3, "
+            f"lstm or ngram, fine-tune this one, or try `nextword predict {run.path} FILE --labels A,B`.",
             ability="generate",
         )

@@ -5,9 +5,9 @@
 
     J = 1/n Σ −log p(tokens of the label, end | source)
 
-Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (2020): a task is a text
-with a prefix, its answer another text, and the network learns to generate that. The paper lets the network generate
-freely and counts what is not a label as wrong; here only the labels are compared.
+Raffel et al., "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer" (2020): a task is a
+text with a prefix, its answer another text, and the network learns to generate that. The paper lets the network
+generate freely and counts what is not a label as wrong; here only the labels are compared.
 
 A number is written as one of few strings, in equal steps from the smallest to the largest training label:
 
@@ -182,8 +182,8 @@ def require_text_to_text(network: Any) -> None:
     """Raise an error unless networks of this class generate texts from sources."""
     if not network.is_conditional:
         raise Unsupported(
-            f"Labels as text need a text-to-text network, and {network.__name__} is not one. Use a run of t5 or seq2seq, "
-            "or another recipe, as bert/finetune.",
+            f"Labels as text need a text-to-text network, and {network.__name__} is not one. Use a run of t5 or "
+            "seq2seq, or another recipe, as bert/finetune.",
             ability="generate",
         )
 
@@ -277,8 +277,8 @@ def number_strings(labels: Sequence[str], step: float = 0.0, name: str = "The da
 
 
 def default_step(labels: Sequence[str]) -> Decimal:
-    """The smallest of … 0.1, 0.2, 0.5, 1, 2 … with at most STEPS steps between the smallest and the largest label, but no
-    finer than the labels are: 1 for stars from 1 to 5."""
+    """The smallest of … 0.1, 0.2, 0.5, 1, 2 … with at most STEPS steps between the smallest and the largest label, but
+    no finer than the labels are: 1 for stars from 1 to 5."""
     numbers = [Decimal(label) for label in labels]
     span = max(numbers) - min(numbers)
     power = (span / STEPS).adjusted()

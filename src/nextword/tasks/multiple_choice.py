@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -189,7 +189,7 @@ class ChoiceHead(TextHead):
 
 
 class ChoiceObjective(LabelObjective):
-    layouts = {"examples": ChoiceBatches}
+    layouts: ClassVar[dict[str, type[Bucketed]]] = {"examples": ChoiceBatches}
 
 
 # ------------------------------------------------------------------------------------------------ task

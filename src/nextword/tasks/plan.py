@@ -4,8 +4,8 @@
     run    (runs/bert)      network, tokenizer   ├──▶  a recipe that says everything, with init = RUN and a [task]
     data   (RTE)            texts and labels     ┘
 
-A recipe may have a network of its own (tagger/conll2003): then there is no run, and the network is trained from scratch.
-Everything that can be wrong is an error here, before there is a run folder.
+A recipe may have a network of its own (tagger/conll2003): then there is no run, and the network is trained from
+scratch. Everything that can be wrong is an error here, before there is a run folder.
 """
 
 from __future__ import annotations
@@ -218,8 +218,8 @@ def require_training(recipe: Recipe) -> None:
     """Raise an error if the recipe trains nothing: then there is no baseline from scratch."""
     if not parse_task(recipe.task, recipe.name).trains:
         raise InvalidSetting(
-            f"{recipe.name} trains nothing, so there is no baseline from scratch. Leave --scratch and --compare-scratch out; "
-            "to measure what solved examples add, compare with --set task.shots=0.",
+            f"{recipe.name} trains nothing, so there is no baseline from scratch. Leave --scratch and "
+            "--compare-scratch out; to measure what solved examples add, compare with --set task.shots=0.",
             key="scratch",
             value=True,
         )
@@ -281,8 +281,8 @@ def _recommending_recipe(task: Task, recipe: str, source: str) -> Iterator[None]
         is_table = Path(source).suffix.lower() in (*DELIMITERS, ".jsonl")  # whose columns may have any names
         reason = f"{error} Or: " if is_table and task.reads_tables else ""
         raise InvalidSetting(
-            f"{reason}{recipe} needs {task.data_kind}, and {source} has {other.data_kind}. Use a recipe for those: nextword "
-            f"transfer {other.example_recipe} --from RUN --data {source}",
+            f"{reason}{recipe} needs {task.data_kind}, and {source} has {other.data_kind}. Use a recipe for those: "
+            f"nextword transfer {other.example_recipe} --from RUN --data {source}",
             key="data",
             value=source,
         ) from None

@@ -4,7 +4,7 @@
 
     P(begin = i) = softmax(S · h_i)_i        P(end = j) = softmax(E · h_j)_j        over the places of the window
     score of i … j = S · h_i + E · h_j       i ≤ j < i + max_answer_length          score of no answer = S · h₀ + E · h₀
-    J = 1/B Σ_windows ½ (−log p(begin | window) − log p(end | window))              Devlin et al. 2019, sections 4.2, 4.3
+    J = 1/B Σ_windows ½ (−log p(begin | window) − log p(end | window))              Devlin et al. 2019, sec. 4.2, 4.3
 
 A passage that is too long is read in overlapping windows; a window without the answer has the target "no answer".
 
@@ -14,9 +14,9 @@ A passage that is too long is read in overlapping windows; a window without the 
     Denver beat Carolina .      Denver be ##at Carolina .      characters of each token 0–6 7–9 9–11 12–20 21–22
     answer: characters 7–11                 begin 2, end 3      places from 1 on; 0 is "no answer in this window"
 
-Place 0 is the pooled token ([CLS], or the last); in a network whose frames have no token of their own, the question's last.
-The answer to a question is the best span over all its windows, cut out of the passage; there is no answer if its score, the
-least over the windows, exceeds that of the best span by more than a threshold.
+Place 0 is the pooled token ([CLS], or the last); in a network whose frames have no token of their own, the question's
+last. The answer to a question is the best span over all its windows, cut out of the passage; there is no answer if its
+score, the least over the windows, exceeds that of the best span by more than a threshold.
 
     reader = nextword.load("runs/squad")
     reader.predict([("Who won?", "Denver beat Carolina.")])[0].text        # "Denver"; "" for no answer
@@ -157,8 +157,8 @@ def read_questions(source: str, columns: Columns = Columns()) -> QuestionDataset
     """Read SQuAD by its name, its official JSON, a table with question, context and answer, or a folder of such files.
 
     A table may have `id`, which is used if it is unique, and `answer_start`, the character where the answer begins;
-    without it, the first place where the answer stands as whole words is used. An empty answer means that there is none.
-    Without a dev split a tenth of the passages is held out, with all their questions.
+    without it, the first place where the answer stands as whole words is used. An empty answer means that there is
+    none. Without a dev split a tenth of the passages is held out, with all their questions.
     """
     path = Path(source).expanduser()
     entry = find_entry(source)
@@ -178,8 +178,8 @@ def read_questions(source: str, columns: Columns = Columns()) -> QuestionDataset
     else:
         known = [one.name for one in catalog().values() if one.kind == CATALOG_KIND]
         raise UnknownName(
-            f"There are no questions at {source}. Expected SQuAD's JSON, a csv or jsonl file with the columns question, "
-            f"context and answer, a folder with such train and dev files, or one of {', '.join(known)}.",
+            f"There are no questions at {source}. Expected SQuAD's JSON, a csv or jsonl file with the columns "
+            f"question, context and answer, a folder with such train and dev files, or one of {', '.join(known)}.",
             name=source,
             known=known,
         )
@@ -251,8 +251,8 @@ def find_columns(table: Table, named: Columns = Columns()) -> Columns:
         found[role] = name or next((by_name[one] for one in known if one in by_name and by_name[one] not in taken), "")
         if not found[role]:
             raise DataError(
-                f"{table.name}: which column is the {what}? Its columns are {', '.join(table.header[:8])}. Name it with "
-                f"{option}.",
+                f"{table.name}: which column is the {what}? Its columns are {', '.join(table.header[:8])}. Name it "
+                f"with {option}.",
                 path=table.name,
             )
         taken.append(found[role])
@@ -327,15 +327,15 @@ def _check(data: QuestionDataset) -> QuestionDataset:
         chosen = set(choose_held_out(Rows([one.context for one in train.all]), by_class=False))
         if not chosen or len(chosen) == len(train):
             raise DataError(
-                f"{train.name} has too few passages to hold some out: {len(train)} questions. Give more, or a folder with "
-                "a train and a dev file.",
+                f"{train.name} has too few passages to hold some out: {len(train)} questions. Give more, or a folder "
+                "with a train and a dev file.",
                 path=train.name,
             )
         halves = [[one for i, one in enumerate(train.all) if (i in chosen) == wanted] for wanted in (False, True)]
         splits |= {split: train.only(half) for split, half in zip(("train", "dev"), halves, strict=True)}
         notes.append(
-            f"no dev split: {len(chosen):,} of {len(train):,} questions are held out with their passages, the same ones "
-            "each time"
+            f"no dev split: {len(chosen):,} of {len(train):,} questions are held out with their passages, the same "
+            "ones each time"
         )
     if not splits["dev"].is_labeled:
         raise DataError(f"{splits['dev'].name}: dev has no answers. Expected answers there.", path=splits["dev"].name)
@@ -355,8 +355,8 @@ def _notes_on_answers(split: str, questions: Questions) -> list[str]:
     if questions.absent:
         named = ", ".join(questions.absent[:MAX_NAMED]) + (", …" if len(questions.absent) > MAX_NAMED else "")
         notes.append(
-            f"{len(questions.absent):,} of {len(questions):,} questions of {split} have an answer that does not occur in "
-            f"the passage ({named}): it is not learned"
+            f"{len(questions.absent):,} of {len(questions):,} questions of {split} have an answer that does not occur "
+            f"in the passage ({named}): it is not learned"
         )
     return notes + note_empty_texts(questions, split)
 
@@ -456,8 +456,8 @@ class QAExamples:
 class PassageBatches(Bucketed):
     """`rows` windows per batch, of at most `length` tokens; the next begins `stride` tokens later in the passage.
 
-    A question is cut after `question` tokens, and never takes more than half of a window. If windows are short, the stride
-    is half of what they hold of the passage.
+    A question is cut after `question` tokens, and never takes more than half of a window. If windows are short, the
+    stride is half of what they hold of the passage.
     """
 
     length: int = 384
@@ -513,8 +513,8 @@ def encode_questions(
     require_text_network(network)
     if network.is_backward:
         raise Unsupported(
-            "[model] backward reads texts from their end, so it cannot mark where an answer begins. Use a run that reads "
-            "left to right, or a bidirectional one.",
+            "[model] backward reads texts from their end, so it cannot mark where an answer begins. Use a run that "
+            "reads left to right, or a bidirectional one.",
             ability="answer",
         )
     unseen = UnknownWords(network, tokenizer)
@@ -808,9 +808,9 @@ class QuestionAnswering(Task):
         if entry is not None and not Path(source).exists():
             return entry.kind == CATALOG_KIND
         path = sample_file(source)
-        if path is not None and Path(plain_name(path)).suffix.lower() == ".json":
-            if all(key in next(read_chunks(path), "") for key in SQUAD_KEYS):
-                return True
+        is_json = path is not None and Path(plain_name(path)).suffix.lower() == ".json"
+        if path is not None and is_json and all(key in next(read_chunks(path), "") for key in SQUAD_KEYS):
+            return True
         header = {name.lower() for name in table_header(source)}
         named = header & {"answers", "answer"}, header & set(QUESTIONS[:2]), header & set(CONTEXTS[:3])
         return all(named)
@@ -855,8 +855,8 @@ class QuestionAnswering(Task):
                 notes.append(f"{lost:,} of {len(questions):,} training questions have an answer in no token: left out")
             if counts.windowed:
                 notes.append(
-                    f"the passages of {counts.windowed:,} of {len(questions):,} questions of {split} are read in windows "
-                    f"of {layout.length} tokens: {len(examples):,} windows in all"
+                    f"the passages of {counts.windowed:,} of {len(questions):,} questions of {split} are read in "
+                    f"windows of {layout.length} tokens: {len(examples):,} windows in all"
                 )
             if counts.cut:
                 notes.append(f"{counts.cut:,} questions of {split} are cut to fit")

@@ -2,8 +2,8 @@
 
     J = 1/n Σ (f(example) − (label − mean) / std)²
 
-Labels are standardized by the mean and the standard deviation of the training labels, and predictions scaled back. "Nats"
-in the log are these squared errors.
+Labels are standardized by the mean and the standard deviation of the training labels, and predictions scaled back.
+"Nats" in the log are these squared errors.
 """
 
 from __future__ import annotations

@@ -9,8 +9,8 @@
     crf        with transitions between tags (layers/crf.py)
     J = 1/B Σ_sentences −log p(tags | sentence)
 
-A word of several tokens is represented by its first token, or, if the network reads left to right, by its last one, which
-has read the whole word. Either way the best sequence of tags is searched among those that the scheme allows (Viterbi).
+A word of several tokens is represented by its first token, or, if the network reads left to right, by its last one,
+which has read the whole word. Either way Viterbi finds the best sequence of tags among those that the scheme allows.
 
     tagger = nextword.load("runs/tagger")
     tagger.predict(["U.N. official Ekeus heads for Baghdad ."])[0].tags         # B-ORG O B-PER O O B-LOC O, as IOB2
@@ -179,7 +179,7 @@ def read_tags(source: str, column: str = "", scheme: str = "BIOES") -> TagDatase
         new = sorted(tags - seen["train"])
         if new:
             notes.append(
-                f"{split} has {len(new)} tags that no training sentence has ({', '.join(new[:3])}): they count as missed"
+                f"{split} has {len(new)} tags that training lacks ({', '.join(new[:3])}): they count as missed"
             )
     learned = PLAIN if own_scheme == PLAIN else scheme
     notes += _duplicate_notes(splits)
@@ -195,8 +195,8 @@ def _hold_out(splits: Mapping[str, TaggedText]) -> tuple[dict[str, TaggedText], 
     chosen = set(choose_held_out(Rows([" ".join(sentence.words) for sentence in text.sentences]), by_class=False))
     if not chosen or len(chosen) == len(text):
         raise DataError(
-            f"{text.name} has {len(text)} sentences, too few to hold some out. Give more, or a folder with a train and a "
-            "dev file.",
+            f"{text.name} has {len(text)} sentences, too few to hold some out. Give more, or a folder with a train and "
+            "a dev file.",
             path=text.name,
         )
     train, dev = (
@@ -305,8 +305,8 @@ class SentenceBatches(Bucketed):
     """`rows` sentences per batch."""
 
     def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
-        """Targets are (B, W) tags, padded with IGNORE; `target_positions` is the flat position of each word's token, None
-        if tokens are words. Letters and features go with the words, for networks that read them."""
+        """Targets are (B, W) tags, padded with IGNORE; `target_positions` is the flat position of each word's token,
+        None if tokens are words. Letters and features go with the words, for networks that read them."""
         batch = super().batch(text, chosen, epoch)
         taken, starts = gather_ranges(text.word_starts, chosen)
         sizes = np.diff(starts)
@@ -389,8 +389,8 @@ def encode_sentences(
     )
     if characters and not examples.tokens_are_words:
         raise InvalidSetting(
-            f"{type(network).__name__} reads word by word, but its tokenizer ({tokenizer.kind}) splits words. Use one of "
-            'kind "words", or "lexicon" with whole = true.',
+            f"{type(network).__name__} reads word by word, but its tokenizer ({tokenizer.kind}) splits words. Use "
+            'one of kind "words", or "lexicon" with whole = true.',
             key="tokenizer.kind",
             value=tokenizer.kind,
         )
@@ -398,7 +398,7 @@ def encode_sentences(
 
 
 def _tokenize(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, unseen: UnknownWords) -> Sequence[Encoding]:
-    """Words are joined by spaces, so that a tokenizer sees them as in text. A network that reads letters gets words whole."""
+    """Words are joined by spaces, as in text. A network that reads letters gets words whole."""
     if not unseen.reads_letters:
         return tokenizer.encode_batch([join_words(words) for words in sentences])
     return [
@@ -408,7 +408,7 @@ def _tokenize(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, unseen: 
 
 
 def tokens_of_words(encoding: Encoding, words: int, last: bool, begin: int, end: int) -> np.ndarray:
-    """(words,): the first token of each word, or the last, in a frame whose text lies from `begin` to `end`; −1: none."""
+    """(words,): the first or the last token of each word, in a frame with its text from `begin` to `end`; −1: none."""
     tokens = np.full(words, -1, np.int64)
     word, at, count = np.unique(encoding.words, return_index=True, return_counts=True)
     at = at + count - 1 if last else at
@@ -729,7 +729,7 @@ def open_features(recipe: Recipe, device: torch.device) -> ContextualVectors | N
 
 
 class WordTagger(TextModel):
-    """`predict` tags of sentences: texts, or lists of words. Spans are returned as IOB2, whatever scheme was learned."""
+    """`predict` tags of sentences: texts, or lists of words. Spans are returned as IOB2."""
 
     can_average = False
 
@@ -822,8 +822,8 @@ class WordTagger(TextModel):
                 raise RunError(f"{self.name} reads the vectors of {run} besides its own: {error}", path=run) from None
             if self.network.config.contextual_of not in ("", context.fingerprint):
                 raise RunError(
-                    f"{self.name} was trained on the vectors of {run}, whose files have changed since. Restore that run, or "
-                    "train the tagger again.",
+                    f"{self.name} was trained on the vectors of {run}, whose files have changed since. Restore that "
+                    "run, or train the tagger again.",
                     path=run,
                 )
             self._context = context

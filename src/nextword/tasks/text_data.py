@@ -1,5 +1,6 @@
-"""Labeled texts: a benchmark by its name (`RTE`), a file (csv, tsv, JSON lines), or a folder with train, dev and perhaps
-test files. Which task they are for follows from the columns and the labels, unless --kind says it.
+"""Labeled texts: a benchmark by its name (`RTE`), a file (csv, tsv, JSON lines), or a folder with train and dev files.
+
+Which task they are for follows from the columns and the labels, unless --kind says it.
 
     one text, few labels         classification             two texts            pair_classification
     many different numbers       regression                 several candidates   multiple_choice
@@ -201,7 +202,7 @@ def _read_folder(folder: Path, header: Header) -> dict[str, Table]:
                 tables[split] = read_table(file, header)
     if "train" not in tables:
         raise MissingFile(
-            f"{folder} has no train.csv, train.tsv or train.jsonl. Expected one of them, and perhaps dev and test files.",
+            f"{folder} has no train.csv, train.tsv or train.jsonl. Expected one of them, perhaps with dev and test.",
             path=folder,
         )
     return tables
@@ -348,8 +349,8 @@ def _require_labels(path: Path, splits: Mapping[str, Rows]) -> None:
 def _require_numbers(path: Path, splits: Mapping[str, Rows], kind: str) -> None:
     """Raise an error if some labels of a numeric column are not numbers.
 
-    If --kind is regression, that is any of them. If no kind was given, it is those that stand for a missing number (nan)
-    or have a decimal comma: they are hardly classes.
+    If --kind is regression, that is any of them. If no kind was given, it is those that stand for a missing number
+    (nan) or have a decimal comma: they are hardly classes.
     """
     numbers = {label for label in splits["train"].labels or () if is_number(label) or _has_decimal_comma(label)}
     if kind != REGRESSION and (kind or len(numbers) <= MANY):
@@ -377,8 +378,8 @@ def _check(data: TextDataset) -> TextDataset:
     if not len(train) or dev is None or not len(dev):
         many = f" ({len(labels)} classes; is --label the right column?)" if len(labels) > MANY else ""
         raise DataError(
-            f"{data.name} has {len(train)} training and {len(dev or ())} dev rows, which is too few. Without a dev split a "
-            f"tenth is held out, and a class needs six rows for that{many}.",
+            f"{data.name} has {len(train)} training and {len(dev or ())} dev rows, which is too few. Without a dev "
+            f"split a tenth is held out, and a class needs six rows for that{many}.",
             path=data.name,
         )
     if "dev" not in labeled:
@@ -404,8 +405,8 @@ def _find_classes(name: str, labeled: Mapping[str, Rows]) -> tuple[str, ...]:
     known = set(labeled["train"].labels or ())
     if len(known) < 2:
         raise DataError(
-            f"{name}: every training row has the label {next(iter(known))!r}. Expected two classes or more; is --label the "
-            "right column?",
+            f"{name}: every training row has the label {next(iter(known))!r}. Expected two classes or more; is --label "
+            "the right column?",
             path=name,
         )
     for split, rows in labeled.items():
@@ -413,8 +414,8 @@ def _find_classes(name: str, labeled: Mapping[str, Rows]) -> tuple[str, ...]:
         if unseen:
             more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
             raise DataError(
-                f"{name}: {split} has labels that no training row has: {', '.join(map(repr, unseen[:5]))}{more}. Correct "
-                "them, or move rows with them into the training split.",
+                f"{name}: {split} has labels that no training row has: {', '.join(map(repr, unseen[:5]))}{more}. "
+                "Correct them, or move rows with them into the training split.",
                 path=name,
             )
     return tuple(sorted(known, key=lambda label: (0, float(label), "") if is_number(label) else (1, 0.0, label)))
