@@ -57,7 +57,7 @@ def test_a_question_that_has_no_answer(tmp_path: Path) -> None:
     ("slug", "recipe"), [("bert", "bert/choice"), ("gpt1", "gpt1/choice"), ("lstm", "bert/choice")]
 )
 def test_the_ending_that_fits(slug: str, recipe: str, tmp_path: Path) -> None:
-    data = as_lines(tmp_path / "made.jsonl", endings(600))
+    data = as_lines(tmp_path / "made.jsonl", endings(1200))
     run_of(tmp_path / "run", slug)
     rate = "1e-2" if slug == "lstm" else "3e-3"
     changes = [*CHANGES[1:], f"phase.0.optimizer.rate={rate}", "phase.0.epochs=12"]
