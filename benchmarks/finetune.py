@@ -24,7 +24,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.support.task_models import build_model
 
 from nextword.conversion import convert
 from nextword.tasks.plan import make_plan
@@ -113,8 +112,8 @@ def ours(run: Path, given: argparse.Namespace) -> Callable[[], float]:
     plan = make_plan("bert/finetune", str(run), given.data, changes=changes)
 
     def measure() -> float:
-        recipe = plan.seeded(1)
-        network = build_model(recipe, plan.tokenizer)
+        recipe = plan.with_seed(1)
+        network = plan.task.build_model(recipe, plan.tokenizer)
         trainer = NextwordTrainer(
             Job(network, recipe.phases[0], 0, plan.examples["train"], None, False, None, plan.device)
         )

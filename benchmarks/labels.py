@@ -91,12 +91,12 @@ def one(recipe: str, out: Path, seed: int, changes: Sequence[str], device: str) 
     """Train one tagger, in a process of its own; what was begun is gone on with."""
     torch.set_num_threads(1)
     began = time.perf_counter()
-    found = transfer.run(recipe, "", "", out, seed=seed, changes=changes, device=device, again=True)
+    found = transfer.run(recipe, "", "", out, seed=seed, changes=changes, device=device, resume=True)
     return dict(found.results[0]), time.perf_counter() - began
 
 
 def finished(folder: Path) -> bool:
-    return (folder / "manifest.json").is_file() and transfer.result_of(folder) is not None
+    return (folder / "manifest.json").is_file() and transfer.read_result(folder) is not None
 
 
 def trained(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> None:
@@ -147,7 +147,7 @@ def gathered(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> d
         changes = changes_of(asked, share, side)
         out = folder_of(asked.out, share, side)
         outcomes[share, side] = transfer.run(
-            asked.recipe, "", "", out, seeds=asked.seeds, changes=changes, device=asked.device, again=True
+            asked.recipe, "", "", out, seeds=asked.seeds, changes=changes, device=asked.device, resume=True
         )
     rows: dict[str, Any] = {}
     for share in dict.fromkeys(share for share, _ in cells):
