@@ -313,7 +313,7 @@ class InContextClassifier(ZeroShotClassifier):
         (folder / PROMPT_FILE).write_bytes(self.prefix.encode())
         return [*names, PROMPT_FILE]
 
-    def labelled(self, splits: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
+    def label_splits(self, splits: Mapping[str, Any]) -> Iterator[tuple[int, int]]:
         """Label all examples and remember the outputs; yield how many are done, of how many."""
         done, total = 0, sum(map(len, splits.values()))
         for rows in splits.values():
@@ -328,7 +328,7 @@ class InContextClassifier(ZeroShotClassifier):
         """(examples, labels) log probabilities, or (examples, 1) indices, of a split that was labeled."""
         return self._outputs[rows]
 
-    def measured(self, rows: LabeledRows) -> dict[str, float]:
+    def score_examples(self, rows: LabeledRows) -> dict[str, float]:
         return score_outputs(self.task.config.metrics, rows.labels, self.logits_of(rows))
 
     def why_not(self, ability: str) -> str:

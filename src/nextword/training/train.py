@@ -270,12 +270,12 @@ def run_in_context_phase(job: Job) -> Iterator[Event]:
     facts = {"shots": sum(model.solved.values()), "parameters": model.num_parameters(), "seed": phase.seed}
     yield event(BEGIN, 0.0, {**facts, "device": str(job.device), "notes": model.notes})
     job.run.save_model(model.save)
-    for done, total in model.labelled(job.valid):
+    for done, total in model.label_splits(job.valid):
         yield event(STEP, done / total, {"of": total})
         if job.stop() and done < total:
             yield event(END, 0.0, {"reason": "interrupted"})
             return
-    yield event(VALID, 1.0, {**model.measured(job.valid["dev"]), "best": True})
+    yield event(VALID, 1.0, {**model.score_examples(job.valid["dev"]), "best": True})
     yield event(END, 1.0, {"reason": "shown"})
 
 
@@ -287,8 +287,8 @@ class InContextModel(Protocol):
     notes: Sequence[str]
 
     def num_parameters(self) -> int: ...
-    def labelled(self, splits: Mapping[str, Any]) -> Iterator[tuple[int, int]]: ...  # done, total
-    def measured(self, examples: Any) -> dict[str, float]: ...
+    def label_splits(self, splits: Mapping[str, Any]) -> Iterator[tuple[int, int]]: ...  # done, total
+    def score_examples(self, examples: Any) -> dict[str, float]: ...
     def save(self, folder: Path) -> list[str]: ...
 
 
