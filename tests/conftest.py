@@ -11,7 +11,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side, and thr
 
 settings.register_profile("patient", deadline=None)  # how long an example takes on a busy machine proves nothing
 settings.load_profile("patient")
-pytest.register_assert_rewrite("tests.support.hf_folders")  # it asserts what tests are about: failures shall show both sides
+pytest.register_assert_rewrite(
+    "tests.support.hf_folders"
+)  # it asserts what tests are about: failures shall show both sides
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 

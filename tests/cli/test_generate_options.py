@@ -137,9 +137,7 @@ def test_without_a_window_there_is_nothing_to_overflow(cli: Cli, trained: Path) 
         (["--overflow", "cut"], "slide"),
     ],
 )
-def test_generate_with_a_wrong_option_names_it(
-    cli: Cli, trained: Path, words: list[str], said: str
-) -> None:
+def test_generate_with_a_wrong_option_names_it(cli: Cli, trained: Path, words: list[str], said: str) -> None:
     assert said in cli("generate", trained, "The", *words, fails=True).stderr
 
 

@@ -92,7 +92,9 @@ def test_every_task_is_listed_with_who_does_it(cli: Cli, js: Js) -> None:
         n for n, r in listed.items() if r["kind"] == "tagging"
     }
     assert "conll2005-srl" not in listed
-    assert {"squad", "squad-2"} <= {n for n, r in listed.items() if (r["kind"], r["command"]) == ("question_answering", "transfer")}
+    assert {"squad", "squad-2"} <= {
+        n for n, r in listed.items() if (r["kind"], r["command"]) == ("question_answering", "transfer")
+    }
     assert listed["tasks:summarize"] | {"installed": True} == {
         "name": "tasks:summarize", "title": "a summary of an article", "kind": "text", "metric": "rouge1", "dev": "",
         "command": "train", "installed": True, "submission": {},

@@ -70,7 +70,15 @@ def test_seeds_with_a_training_fraction_and_features(js: Js, place: Path, tmp_pa
 
 
 def test_training_fraction_is_reported(cli: Cli, place: Path, tmp_path: Path) -> None:
-    words = ("transfer", "tagger/tiny", "--data", place / "names", "--train-fraction", "0.1", *quick("phase.0.epochs=1"))
+    words = (
+        "transfer",
+        "tagger/tiny",
+        "--data",
+        place / "names",
+        "--train-fraction",
+        "0.1",
+        *quick("phase.0.epochs=1"),
+    )
     assert "20 of 200 train" in " ".join(cli(*words, "--out", tmp_path / "few").stderr.split())
 
 

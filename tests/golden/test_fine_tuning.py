@@ -47,7 +47,11 @@ def test_ulmfit(name: str) -> None:
         assert (peak, end) == (1.0, pytest.approx(1 / 32))
     if recipe.task is not None:
         assert [phase.trains for phase in recipe.phases] == [*range(1, len(recipe.phases)), 0]
-        assert (recipe.task["pooling"], recipe.task["classifier"], recipe.task["hidden_sizes"]) == ("concat", "mlp", [50])
+        assert (recipe.task["pooling"], recipe.task["classifier"], recipe.task["hidden_sizes"]) == (
+            "concat",
+            "mlp",
+            [50],
+        )
     if name in ("ulmfit/classify", "ulmfit/few"):
         assert recipe.task is not None
         assert (recipe.task["chunk"], recipe.task["bptt_window"], recipe.task["dropouts"]) == (70, 1400, [0.4, 0.1])

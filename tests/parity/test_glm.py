@@ -64,7 +64,9 @@ SEES = """
 def figure() -> tuple[Tensor, Tensor, Tensor]:
     gone = np.array([[0, 0, 1, 0, 1, 1]], bool)
     begins = np.array([[0, 0, 1, 0, 1, 0]], bool)
-    found = arrange_pieces(np.array([X]), gone, begins, np.array([6]), np.array([TOKENS]), [[1, 0]], PieceMarks.of(VOCABULARY))
+    found = arrange_pieces(
+        np.array([X]), gone, begins, np.array([6]), np.array([TOKENS]), [[1, 0]], PieceMarks.of(VOCABULARY)
+    )
     read, positions, targets = (torch.from_numpy(t) for t in found)
     return read, positions, targets
 

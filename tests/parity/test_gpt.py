@@ -217,7 +217,10 @@ def both_ways(x: torch.Tensor, weights: list[torch.Tensor]) -> tuple[list[torch.
     return found[0], found[1]
 
 
-WAYS = {4: (lt.FeedForward.apply, plain_feed_forward), 2: (lt.LinearLayer.apply, F.linear)}  # by how many weights they have
+WAYS = {
+    4: (lt.FeedForward.apply, plain_feed_forward),
+    2: (lt.LinearLayer.apply, F.linear),
+}  # by how many weights they have
 
 
 @pytest.mark.parametrize("parts", WAYS)

@@ -93,7 +93,9 @@ def test_the_state_is_the_last_words(context: int) -> None:
 
 
 def batch() -> Batch:
-    return Batch(Inputs(torch.tensor([[1, 2, 3], [8, 1, 1], [0, 4, 8]])), torch.tensor([[4], [0], [0]]), reset_state=True)
+    return Batch(
+        Inputs(torch.tensor([[1, 2, 3], [8, 1, 1], [0, 4, 8]])), torch.tensor([[4], [0], [0]]), reset_state=True
+    )
 
 
 def loss_of(net: NPLM) -> Tensor:

@@ -276,7 +276,9 @@ def test_tied_weights_learn_from_both_sides(width: int, sparse: bool) -> None:
     ids, targets = torch.randint(SIZE, (2, 90))
     loss = network.readout.total(network.hidden(ids), targets)
     loss.backward()
-    expected = torchs(plain.readout.project(plain.hidden(ids)), plain.embedding.weight, plain.readout.bias, targets).sum()
+    expected = torchs(
+        plain.readout.project(plain.hidden(ids)), plain.embedding.weight, plain.readout.bias, targets
+    ).sum()
     expected.backward()
     torch.testing.assert_close(loss, expected)
     for got, want in zip(network.parameters(), plain.parameters(), strict=True):

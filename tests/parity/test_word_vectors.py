@@ -102,7 +102,9 @@ IDS = np.random.default_rng(3).integers(2, 12, 60)
 
 
 def made(cells: int = 1000, **more: Any) -> tuple[CooccurrenceObjective, Stream]:
-    return CooccurrenceObjective({"kind": "cells", "cells": cells}, WORDS, window=4, x_max=3.0, **more), Stream.from_ids(IDS)
+    return CooccurrenceObjective(
+        {"kind": "cells", "cells": cells}, WORDS, window=4, x_max=3.0, **more
+    ), Stream.from_ids(IDS)
 
 
 def test_glove_is_the_sum_over_all_cells() -> None:

@@ -324,9 +324,7 @@ def test_trie_of_a_file_gives_the_same_file(text: Text, order: int, kind: str, p
     st.integers(1, 20),
     st.booleans(),
 )
-def test_discounts_lie_between_zero_and_their_count(
-    kind: str, of: list[int], cutoff: int, interpolated: bool
-) -> None:
+def test_discounts_lie_between_zero_and_their_count(kind: str, of: list[int], cutoff: int, interpolated: bool) -> None:
     table, note = DISCOUNTS[kind](np.array([0, *of]), cutoff, interpolated)
     assert table[0] == 0
     assert np.isfinite(table).all()

@@ -1,7 +1,12 @@
 """Errors that a user can fix. The command line prints their message; anything else is a bug and shows a traceback.
 
-A message says what happened, what was expected and what to do, in at most three short sentences. Programs and tests
-look at the type and its fields instead, so messages can be reworded freely:
+A message says what happened, what was expected and what to do, in at most three short sentences. The two most common
+errors have a function that writes the message:
+
+    raise invalid("model.order", 0, "must be at least 1.")     # model.order = 0 must be at least 1.
+    raise unknown("optimizer", "adma", OPTIMIZERS)              # There is no optimizer 'adma'. Did you mean 'adam'? …
+
+Programs and tests look at the type and its fields instead, so messages can be reworded freely:
 
     try:
         nextword.load("runs/mine")
@@ -82,6 +87,24 @@ class TrainingDiverged(NextwordError):
     def __init__(self, message: str, *, step: int = 0) -> None:
         super().__init__(message)
         self.step = step
+
+
+def invalid(key: str, value: object, problem: str, where: str = "") -> InvalidSetting:
+    """An InvalidSetting that reads `key = value problem`. `where` names the file or the option that sets the key."""
+    place = f"{where}: " if where else ""
+    return InvalidSetting(f"{place}{key} = {value!r} {problem}", key=key, value=value)
+
+
+def unknown(what: str, name: object, known: Iterable[str], *, where: str = "", hint: str = "") -> UnknownName:
+    """An UnknownName that lists the known names, and suggests the one closest to `name`.
+
+    `what` is the kind of thing ("optimizer"). `hint` replaces the list of known names.
+    """
+    known = tuple(known)
+    place = f"{where}: there" if where else "There"
+    advice = hint or f"Use one of {', '.join(known)}."
+    message = f"{place} is no {what} {str(name)!r}.{did_you_mean(str(name), known)} {advice}"
+    return UnknownName(message, name=str(name), known=known)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

@@ -207,9 +207,7 @@ def test_unigrams_alone_are_a_model(tmp_path: Path) -> None:
         same(trie, read_arpa(tmp_path / "again.arpa")[0])
 
 
-def test_model_larger_than_a_block_is_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_model_larger_than_a_block_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected, names = read_arpa(put(tmp_path, SMALL))
     monkeypatch.setattr(arpa, "_BLOCK", 16)
     monkeypatch.setattr(arpa, "_ROOM", 1)

@@ -1,9 +1,9 @@
 """Filters for training text, as in GPT-3 (Brown et al. 2020, appendices A and C).
 
-    clean_named    clean a corpus by name: what `nextword data NAME --clean OUT` does
-    pipeline       all filters in order, from a corpus into a folder
-    quality        a classifier of good against raw text
-    dedup          near-duplicates (MinHash)
-    decontaminate  evaluation text in the training text
-    word_hashes    words and n-grams as hashes, the basis of the others
+clean_named    clean a corpus by name: what `nextword data NAME --clean OUT` does
+pipeline       all filters in order, from a corpus into a folder
+quality        a classifier of good against raw text
+dedup          near-duplicates (MinHash)
+decontaminate  evaluation text in the training text
+word_hashes    words and n-grams as hashes, the basis of the others
 """
