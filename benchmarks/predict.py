@@ -62,13 +62,12 @@ def ours(given: list[np.ndarray], words: int, embedding: int, width: int, bits: 
     config = cls.Config(embedding=embedding, width=width, layers=3)
     task = Classification(
         Classification.Config(
-            kind="classification", frame="classify", pooling="concat", classifier="mlp", dropouts=(0.4, 0.1), chunk=CHUNK,
-            bptt_window=KEPT, labels=("against", "for"), metrics=("accuracy",),
+            kind="classification", frame="classify", pooling="concat", classifier="mlp", dropouts=(0.4, 0.1),
+            chunk=CHUNK, bptt_window=KEPT, labels=("against", "for"), metrics=("accuracy",),
         )  # type: ignore[call-arg]
     )  # fmt: skip
     torch.manual_seed(0)  # the same weights in both precisions
-    head, head_config = task.head(cls, config)
-    network = head(head_config, cls(config, Vocabulary(words, 0))).eval()
+    network = task.head(cls(config, Vocabulary(words, 0))).eval()
     if bits:
         network.quantize()
     model = Classifier(network, None, task, 0)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from nextword.core.types import Batch
 from nextword.data.tables import Columns, Rows
+from nextword.models.base import Network
 from nextword.tasks.classification import Classification, LabelObjective, TextHeadConfig
 from nextword.tasks.heads import ModelWithHead, mean_pool
 from nextword.tasks.text_data import TextDataset
@@ -29,23 +30,15 @@ class ParityConfig(TextHeadConfig):
         self.require("scale", self.scale > 0, "a number above 0")
 
 
-@dataclass(frozen=True)
-class ParityHeadConfig:
-    model: Any
-    settings: Any
-    scale: float
-    features: str = ""
-    frozen: bool = False
-
-
 class ParityHead(ModelWithHead):
-    def __init__(self, config: ParityHeadConfig, network: Any) -> None:
-        super().__init__(config, network)
+    def __init__(self, network: Network, scale: float) -> None:
+        super().__init__(network)
+        self.scale = scale
         self.out = nn.Linear(network.widths[self.layer_index], 2)
 
     def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
         """(n, 2) logits."""
-        return self.config.scale * self.out(mean_pool(h, batch.inputs))
+        return self.scale * self.out(mean_pool(h, batch.inputs))
 
 
 class Parity(Classification):
@@ -72,5 +65,5 @@ class Parity(Classification):
     def notes(self) -> list[str]:
         return []
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        return ParityHead, ParityHeadConfig(model, config, self.config.scale)
+    def head(self, network: Network) -> ModelWithHead:
+        return ParityHead(network, self.config.scale)

@@ -273,6 +273,10 @@ class Network(nn.Module):
         network.load_state_dict(tensors)
         return network.eval()
 
+    def reload(self, folder: Path) -> None:
+        """Replace the weights by those in the folder."""
+        self.load_state_dict(type(self).load(folder, self.config, self.vocabulary).state_dict())
+
 
 # ------------------------------------------------------------------------------------------------ left to right
 

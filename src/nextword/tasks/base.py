@@ -23,6 +23,7 @@ from nextword.core.errors import InvalidSetting, UnknownName, Unsupported, did_y
 from nextword.core.types import Vocabulary
 from nextword.data.tables import Columns
 from nextword.models import model_class
+from nextword.models.base import Network
 from nextword.objectives.base import Objective
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
@@ -319,8 +320,8 @@ class Task(ABC):
     # -------------------------------------------------------------------------------------------- network
 
     @abstractmethod
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        """The head over a network of this class and Config: its class and its config."""
+    def head(self, network: Network) -> ModelWithHead:
+        """The network with this task's head, untrained."""
 
     def build(self, plan: Plan, recipe: Recipe, train: Any) -> Any:
         """The model that a run trains on these examples."""
@@ -331,15 +332,17 @@ class Task(ABC):
         network = build_network(recipe, tokenizer)
         if self.config.scratch:
             network.load_pretrained_embeddings()
-        head, config = self.head(type(network), network.config)
-        model = head(config, network)
+        model = self.head(network)
         model.reinitialized = tensors_of_last_layers(network, self.config.reinit_layers)
         return model
 
-    def load_model(self, folder: Path, model: Any, settings: Mapping[str, Any], words: Vocabulary) -> ModelWithHead:
+    def load_model(
+        self, folder: Path, network: type[Network], settings: Mapping[str, Any], words: Vocabulary
+    ) -> ModelWithHead:
         """The trained network with its head from a run's folder."""
-        head, config = self.head(model, model.Config(**settings))
-        return head.load(folder, config, words)
+        model = self.head(network.load(folder, network.Config(**settings), words))
+        model.load_head(folder)
+        return model.eval()
 
     def load_run(self, run: RunFolder, device: torch.device, precision: str) -> tuple[ModelWithHead, Tokenizer]:
         """The trained network with its head, and the tokenizer, of a run whose files have been checked."""

@@ -39,6 +39,7 @@ from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, Rows
 from nextword.data.tables import read_rows as table_rows
 from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, frame_ids
 from nextword.metrics.classification import METRICS, REGRESSION_METRICS
+from nextword.models.base import Network
 from nextword.models.framing import next_token_targets
 from nextword.objectives.base import Objective, build_layout
 from nextword.recipe import Recipe
@@ -52,7 +53,6 @@ from nextword.tasks.heads import (
     AUTO,
     CLASSIFIERS,
     POOLINGS,
-    HeadConfig,
     ModelWithHead,
     TextHead,
     tokens_before_window,
@@ -327,29 +327,8 @@ class Classification(Task):
 
     # -------------------------------------------------------------------------------------------- network and examples
 
-    def head_config(self, model: Any, config: Any, **more: Any) -> HeadConfig:
-        own = self.config
-        return HeadConfig(
-            model,
-            config,
-            outputs=self.outputs,
-            frame=own.frame,
-            pooling=own.pooling,
-            dropout=own.dropout,
-            classifier=own.classifier,
-            features=str(own.features),
-            frozen=own.frozen,
-            width=own.width,
-            reduction=own.reduction,
-            hidden_sizes=tuple(own.hidden_sizes),
-            dropouts=tuple(own.dropouts),
-            chunk=own.chunk,
-            bptt_window=own.bptt_window,
-            **more,
-        )
-
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        return TextHead, self.head_config(model, config, class_weights=tuple(self.config.class_weights))
+    def head(self, network: Network) -> ModelWithHead:
+        return TextHead(network, self.config, self.outputs, self.config.class_weights)
 
     def notes(self) -> list[str]:
         """What to know about the settings before training."""

@@ -47,6 +47,7 @@ from nextword.data.tag_schemes import PLAIN, allowed_transitions
 from nextword.layers.char_cnn import word_characters
 from nextword.layers.crf import forbidden_scores
 from nextword.metrics.classification import combine_tasks
+from nextword.models.base import Network
 from nextword.objectives import make_objective
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
@@ -95,24 +96,6 @@ class TagSet:
     name: str
     tags: tuple[str, ...]
     scheme: str = PLAIN
-
-
-@dataclass(frozen=True)
-class CrossViewHeadConfig:
-    model: Any  # the network's class
-    settings: Any  # its Config
-    tasks: tuple[TagSet, ...]
-    width: int = 512  # between the two linear layers of a head
-    features: str = ""
-    frozen: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.model.has_views:
-            raise Unsupported(
-                f"Cross-view training needs a network with several views of a word, and {self.model.__name__} has "
-                "none. Use a recipe of cvt, or one of kind tagging.",
-                ability="views",
-            )
 
 
 class ViewHead(nn.Sequential):
@@ -165,18 +148,24 @@ class TaskHeads(nn.Module):
 class CrossViewHead(ModelWithHead):
     """The heads of all tasks over one network. A batch says of which task its tags are (`task_index`)."""
 
-    def __init__(self, config: CrossViewHeadConfig, network: Any) -> None:
-        super().__init__(config, network)
+    def __init__(self, network: Network, config: CrossViewConfig) -> None:
+        if not network.has_views:
+            raise Unsupported(
+                f"Cross-view training needs a network with several views of a word, and {type(network).__name__} has "
+                "none. Use a recipe of cvt, or one of kind tagging.",
+                ability="views",
+            )
+        super().__init__(network, config.features, config.frozen)
         side, whole = network.widths[1] // 2, network.widths[2]
-        self.out = nn.ModuleList(TaskHeads(task, side, whole, config.width) for task in config.tasks)
+        self.out = nn.ModuleList(TaskHeads(task, side, whole, config.width) for task in config.tag_sets)
 
     def views(self, inputs: Inputs, dropout: float = 0.0) -> Any:
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self.encoder.views(inputs, dropout)
 
     def forward(self, batch: Batch) -> Tensor:
         """(B, W, K): logits of the primary head of the batch's task."""
-        dropout = self.encoder.config.dropout if self.training and not self.config.frozen else 0.0
+        dropout = self.encoder.config.dropout if self.training and not self.frozen else 0.0
         return self.out[batch.task_index].primary(self.views(batch.inputs, dropout)).float()
 
     @torch.no_grad()
@@ -460,6 +449,12 @@ class CrossViewConfig(TagTaskConfig):
         super().__post_init__()
         self.require_count("width", 1, "an integer of at least 1")
 
+    @property
+    def tag_sets(self) -> tuple[TagSet, ...]:
+        if not self.tasks:
+            return (TagSet("", tuple(self.labels), self.scheme),)
+        return tuple(TagSet(task["name"], tuple(task["labels"]), task["scheme"]) for task in self.tasks)
+
 
 class CrossViewTagging(Tagging):
     """Tags of one task, or of several at once."""
@@ -472,13 +467,6 @@ class CrossViewTagging(Tagging):
     def recognizes(cls, source: str) -> bool:
         return False  # as tagging does
 
-    @property
-    def tag_sets(self) -> tuple[TagSet, ...]:
-        own = self.config
-        if not own.tasks:
-            return (TagSet("", tuple(own.labels), own.scheme),)
-        return tuple(TagSet(task["name"], tuple(task["labels"]), task["scheme"]) for task in own.tasks)
-
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         self.check_options(columns, kind)
         return read_tag_data(source, columns.label, self.config.scheme or TagTaskConfig.scheme)
@@ -487,11 +475,8 @@ class CrossViewTagging(Tagging):
         tasks = data.tasks if isinstance(data, MixedTagDataset) else ()
         return {"scheme": data.scheme, "tasks": tasks}
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        own = self.config
-        return CrossViewHead, CrossViewHeadConfig(
-            model, config, self.tag_sets, own.width, str(own.features), own.frozen
-        )
+    def head(self, network: Network) -> ModelWithHead:
+        return CrossViewHead(network, self.config)
 
     def encode(
         self,
@@ -569,7 +554,7 @@ class CrossViewTagging(Tagging):
     def output_name(self) -> str:
         if not self.config.tasks:
             return super().output_name
-        return "; ".join(f"{task.name}: {', '.join(task.tags)}" for task in self.tag_sets)
+        return "; ".join(f"{task.name}: {', '.join(task.tags)}" for task in self.config.tag_sets)
 
 
 class MultitaskTagger(WordTagger):
@@ -577,14 +562,14 @@ class MultitaskTagger(WordTagger):
 
     @property
     def names(self) -> tuple[str, ...]:
-        return tuple(task.name for task in self.task.tag_sets)
+        return tuple(task.name for task in self.task.config.tag_sets)
 
     @property
     def no_tags(self) -> np.ndarray:
         return np.zeros((0, len(self.names)), np.int64)
 
     def prediction(self, words: Sequence[str], tags: np.ndarray) -> Any:
-        pairs = zip(self.task.tag_sets, tags.T, strict=True)
+        pairs = zip(self.task.config.tag_sets, tags.T, strict=True)
         return {task.name: TaggedSentence(tuple(words), name_tags(own, task.tags, task.scheme)) for task, own in pairs}
 
     def tag_batch(self, batch: Batch, mask: Tensor) -> Tensor:
@@ -614,6 +599,6 @@ def predict_several_tags(model: Any, request: PredictionRequest) -> FilePredicti
         content = header + "".join(
             write_conll([record["words"], *(record["tags"][name] for name in model.names)]) for record in records
         )
-    labels = {task.name: list(task.tags) for task in model.task.tag_sets}
+    labels = {task.name: list(task.tags) for task in model.task.config.tag_sets}
     notes = [f"columns: word, {', '.join(model.names)}"]
     return FilePredictions(content, records, count_words(sentences), labels, notes=notes, unit="sentences")

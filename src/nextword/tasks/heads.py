@@ -17,10 +17,10 @@ without tanh. `classifier` chooses what computes the logits: "linear", "mlp" or 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -36,6 +36,9 @@ from nextword.core.types import Batch, Inputs, State, Vocabulary
 from nextword.layers.bilstm import BiLSTM
 from nextword.models.framing import SPREAD, combine
 
+if TYPE_CHECKING:
+    from nextword.tasks.classification import TextHeadConfig
+
 HEAD_FILE = "head.safetensors"
 
 
@@ -45,9 +48,8 @@ HEAD_FILE = "head.safetensors"
 class ModelWithHead(nn.Module):
     """A network and a head, trained, saved and loaded as one.
 
-    `config` has the network's class (`model`) and Config (`settings`), the name of the layer that the head reads
-    (`features`), and whether the network stays as it is (`frozen`). The network's own files are unchanged by the head,
-    so the run can also be opened without it.
+    `features` names the layer that the head reads, and a `frozen` network stays as it is. The network's own files are
+    unchanged by the head, so the run can also be opened without it.
     """
 
     out: Any
@@ -59,24 +61,24 @@ class ModelWithHead(nn.Module):
     is_stateful = False  # reads long texts chunk by chunk
     weights: Tensor | None  # (classes,) class weights of the loss
 
-    def __init__(self, config: Any, network: Any) -> None:
+    def __init__(self, network: Any, features: str = "", frozen: bool = False) -> None:
         super().__init__()
-        self.config, self.encoder = config, network
-        self.layer_index = find_layer(network, config.features)
+        self.encoder, self.frozen = network, frozen
+        self.layer_index = find_layer(network, str(features))
         self.register_buffer("weights", None, persistent=False)
-        if config.frozen:
+        if frozen:
             network.requires_grad_(False)
 
     def train(self, mode: bool = True) -> Self:
         """Switch training mode on or off; a frozen network has no dropout either way."""
         super().train(mode)
-        if self.config.frozen:
+        if self.frozen:
             self.encoder.eval()
         return self
 
     def read_layer(self, inputs: Inputs) -> Tensor:
         """The layer that the head reads (B, T, D)."""
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             return self.layer(inputs)
 
     def layer(self, inputs: Inputs) -> Tensor:
@@ -121,18 +123,20 @@ class ModelWithHead(nn.Module):
         save_file({name: t.contiguous() for name, t in self._head_tensors().items()}, str(folder / HEAD_FILE))
         return [*self.encoder.save(folder), HEAD_FILE]
 
-    @classmethod
-    def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Self:
-        model = cls(config, config.model.load(folder, config.settings, vocabulary))
-        tensors, expected = load_file(str(folder / HEAD_FILE)), model._head_tensors()
+    def reload(self, folder: Path) -> None:
+        """Replace the weights by those in the folder."""
+        self.encoder.reload(folder)
+        self.load_head(folder)
+
+    def load_head(self, folder: Path) -> None:
+        tensors, expected = load_file(str(folder / HEAD_FILE)), self._head_tensors()
         if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in expected.items()}:
             raise RunError(
                 f"{folder / HEAD_FILE} does not match [task] of its recipe. One of the two was changed after training; "
                 "restore it.",
                 path=folder / HEAD_FILE,
             )
-        model.load_state_dict(tensors, strict=False)
-        return model.eval()
+        self.load_state_dict(tensors, strict=False)
 
     def _head_tensors(self) -> dict[str, Tensor]:
         return {name: t for name, t in self.state_dict().items() if not name.startswith("encoder.")}
@@ -467,50 +471,30 @@ AUTO = "auto"
 CLASSIFIERS = ("linear", "mlp", "biattentive")
 
 
-@dataclass(frozen=True)
-class HeadConfig:
-    """A `TextHead` over a network. The values come from [task]: see `TextTaskConfig` in classification.py."""
-
-    model: Any  # the network's class
-    settings: Any  # its Config
-    outputs: int  # number of classes, or 1 for a number
-    frame: str = "classify"  # how examples are framed: models/framing.py
-    pooling: str = AUTO
-    dropout: float = 0.1
-    classifier: str = "linear"
-    features: str = ""
-    frozen: bool = False
-    width: int = 300
-    reduction: int = 4
-    hidden_sizes: Sequence[int] = (50,)
-    dropouts: Sequence[float] = ()
-    chunk: int = 0
-    bptt_window: int = 0
-    class_weights: tuple[float, ...] = ()
-
-
 class TextHead(ModelWithHead):
     """One vector of logits, or one number, per example."""
 
-    def __init__(self, config: HeadConfig, network: Any) -> None:
-        super().__init__(config, network)
-        self.weights = torch.tensor(config.class_weights) if config.class_weights else None
+    def __init__(self, network: Any, config: TextHeadConfig, outputs: int, class_weights: Sequence[float] = ()) -> None:
+        """`outputs`: the number of classes, or 1 for a number."""
+        super().__init__(network, config.features, config.frozen)
+        self.config = config
+        self.weights = torch.tensor(class_weights) if class_weights else None
         width = network.widths[self.layer_index]
         self.out: Any
         self.dense: nn.Linear | None = None
         self.uses_pooler = False
         if config.classifier == "biattentive":
-            self.out = BiattentiveClassifier(width, config.outputs, config.width, config.reduction, config.dropout)
+            self.out = BiattentiveClassifier(width, outputs, config.width, config.reduction, config.dropout)
             return
         auto, inputs = config.pooling == AUTO, POOLINGS.get(config.pooling, 1) * width
         self.uses_pooler = auto and self.layer_index == -1 and network.pooler is not None
         if config.classifier == "mlp":
             dropouts = tuple(config.dropouts) or (config.dropout,) * (len(config.hidden_sizes) + 1)
-            self.out = MLPClassifier(inputs, config.hidden_sizes, config.outputs, dropouts)
+            self.out = MLPClassifier(inputs, config.hidden_sizes, outputs, dropouts)
             return
         dense = auto and not self.uses_pooler and isinstance(network, Infilling)
         self.dense = nn.Linear(width, width) if dense else None
-        self.out = nn.Linear(inputs, config.outputs)
+        self.out = nn.Linear(inputs, outputs)
         for layer in (self.dense, self.out):
             if layer is not None:
                 nn.init.normal_(layer.weight, std=SPREAD)
@@ -540,7 +524,7 @@ class TextHead(ModelWithHead):
             layers, state = self.encoder.encode(inputs, state)
             return layers[self.layer_index], state
 
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
             initial = self.encoder.start(frames)[1]
             drawn = self.encoder.training and self.encoder.has_locked_dropout
             return read_in_chunks(read, initial, batch, self.config.chunk, self.config.bptt_window, drawn)

@@ -41,6 +41,7 @@ from nextword.data.tables import Rows
 from nextword.lm.base import TextModel
 from nextword.lm.completion import context_window, score_completions
 from nextword.models import abilities, model_class
+from nextword.models.base import Network
 from nextword.recipe import BUDGETS, Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
@@ -417,7 +418,7 @@ class InContextLearning(WrittenLabels):
         resolved = type(self)(replace(self.config, **own))
         return own | {"template": self.config.template or resolved.default_template}
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
+    def head(self, network: Network) -> ModelWithHead:
         raise Unsupported("In-context learning has no head.", ability="head")
 
     def encode(self, *_: Any, **__: Any) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from nextword.core.types import Batch, FramedText, Inputs, Loss, State
 from nextword.data.tables import Columns, Rows
 from nextword.data.text_to_text import nearest_multiple, round_to_step
 from nextword.models import model_class
+from nextword.models.base import Network
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
 from nextword.tasks.attribution import Explanation, attribute_tokens, sum_by_word
@@ -65,25 +66,16 @@ LabelIds = tuple[tuple[int, ...], ...]
 # ------------------------------------------------------------------------------------------------ model and loss
 
 
-@dataclass(frozen=True)
-class LabelTextModelConfig:
-    model: Any  # the network's class
-    settings: Any  # its Config
-    label_ids: LabelIds  # tokens of each label, with the end token
-    frozen: bool = False
-    class_weights: tuple[float, ...] = ()
-    features: str = ""
-
-
 class LabelTextModel(ModelWithHead):
     """Its outputs are log p of every label (n, labels)."""
 
     ids: Tensor  # (labels, tokens of the longest)
     sizes: Tensor
 
-    def __init__(self, config: LabelTextModelConfig, network: Any) -> None:
+    def __init__(self, network: Any, config: LabelTextConfig) -> None:
         require_text_to_text(type(network))
-        super().__init__(config, network)
+        super().__init__(network, frozen=config.frozen)
+        self.num_labels = len(config.label_ids)
         longest = max(map(len, config.label_ids))
         ids = torch.tensor([[*label, *[0] * (longest - len(label))] for label in config.label_ids])
         self.register_buffer("ids", ids, persistent=False)
@@ -103,7 +95,7 @@ class LabelTextModel(ModelWithHead):
 
     def score_labels(self, batch: Batch) -> Tensor:
         """log p of every label (n, labels)."""
-        n, labels = len(batch.targets), len(self.config.label_ids)
+        n, labels = len(batch.targets), self.num_labels
         every = torch.arange(labels, device=self.ids.device)
         return self._score(batch.inputs, every.repeat(n), labels).view(n, labels)
 
@@ -444,14 +436,9 @@ class LabelText(WrittenLabels):
         own["class_weights"] = () if data.is_numeric else resolve_class_weights(weights, data)
         return own | {"label_ids": [list(tokens) for tokens in ids]}  # lists, as TOML has them
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        own = self.config
-        ids = tuple(tuple(tokens) for tokens in own.label_ids)
-        weights = tuple(own.class_weights)
-        return (
-            NumberTextModel if self.is_numeric else LabelTextModel,
-            LabelTextModelConfig(model, config, ids, own.frozen, weights),
-        )
+    def head(self, network: Network) -> ModelWithHead:
+        model = NumberTextModel if self.is_numeric else LabelTextModel
+        return model(network, self.config)
 
     def notes(self) -> list[str]:
         return [*super().notes(), *note_strings(self.config.numbers)]

@@ -26,6 +26,7 @@ from nextword.core.errors import InvalidSetting
 from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import Batch, FramedText, Prediction, require_list, texts_of
 from nextword.data.tables import Columns, Rows
+from nextword.models.base import Network
 from nextword.models.framing import truncate_pair
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
@@ -35,7 +36,7 @@ from nextword.tasks.data_checks import count_empty_texts
 from nextword.tasks.datasets.catalog import find_benchmark
 from nextword.tasks.datasets.multiple_choice import has_candidates, read_multiple_choice
 from nextword.tasks.encoding import FrameTemplate, placeholder, require_text_network, room_in_frame
-from nextword.tasks.heads import AUTO, HeadConfig, ModelWithHead, TextHead, pool
+from nextword.tasks.heads import AUTO, ModelWithHead, TextHead, pool
 from nextword.tasks.prediction_files import (
     TABLES,
     FilePredictions,
@@ -165,14 +166,14 @@ def _fit(context: int, question: int, candidate: int, room: int | None) -> tuple
 class ChoiceHead(TextHead):
     """A score for each candidate, from the vector of its frame."""
 
-    def __init__(self, config: HeadConfig, network: Any) -> None:
+    def __init__(self, network: Network, config: TextHeadConfig) -> None:
         if config.classifier != "linear":
             raise InvalidSetting(
                 f"[task] classifier = {config.classifier!r}: candidates are scored by a linear layer. Leave it out.",
                 key="task.classifier",
                 value=config.classifier,
             )
-        super().__init__(config, network)
+        super().__init__(network, config, outputs=1)
 
     def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
         """(B, K) in 32 bits; −∞ where there is no candidate."""
@@ -223,8 +224,8 @@ class MultipleChoice(Classification):
     def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
         return np.array(labels, np.int64)
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        return ChoiceHead, self.head_config(model, config)
+    def head(self, network: Network) -> ModelWithHead:
+        return ChoiceHead(network, self.config)
 
     def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
         labels = self.encode_labels(rows.labels or ())

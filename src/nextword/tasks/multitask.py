@@ -23,13 +23,14 @@ from nextword.core.errors import UnknownName
 from nextword.core.types import Batch, Loss, Prediction, State
 from nextword.data.tables import Columns
 from nextword.metrics.classification import combine_tasks
+from nextword.models.base import Network
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import task_class
 from nextword.tasks.base import Count, Dataset, Progress, from_data
 from nextword.tasks.classification import Bucketed, Classification, Classifier, Example, LabelObjective, TextHeadConfig
 from nextword.tasks.encoding import require_encoder
-from nextword.tasks.heads import HeadConfig, ModelWithHead, TextHead
+from nextword.tasks.heads import ModelWithHead, TextHead
 from nextword.tasks.mixtures import MixedExamples, join_tasks, mixed_batches, mixed_validation_batches
 from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, predict_texts
 from nextword.tasks.text_data import read_text_data
@@ -38,23 +39,14 @@ from nextword.tokenizers.base import Tokenizer
 # ------------------------------------------------------------------------------------------------ heads and loss
 
 
-@dataclass(frozen=True)
-class MultitaskHeadConfig:
-    model: Any  # the network's class
-    settings: Any  # its Config
-    heads: tuple[HeadConfig, ...]  # one per task
-    features: str = ""
-    frozen: bool = False
-
-
 class MultitaskHead(ModelWithHead):
-    def __init__(self, config: MultitaskHeadConfig, network: Any) -> None:
-        super().__init__(config, network)
+    def __init__(self, network: Network, config: MultitaskConfig, tasks: Sequence[Classification]) -> None:
+        super().__init__(network, config.features, config.frozen)
         # A plain list, because every head holds the network: only what belongs to a head alone is registered
-        self.heads = [TextHead(head, network) for head in config.heads]
+        self.heads = [TextHead(network, task.config, task.outputs) for task in tasks]
         self.out = nn.ModuleList(head.out for head in self.heads)
         self.dense = nn.ModuleList(head.dense for head in self.heads if head.dense is not None)
-        self.max_outputs = max(head.outputs for head in config.heads)
+        self.max_outputs = max(task.outputs for task in tasks)
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -134,9 +126,8 @@ class Multitask(Classification):
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
         return {"tasks": data.tasks}
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        heads = tuple(task.head_config(model, config) for task in self.each.values())
-        return MultitaskHead, MultitaskHeadConfig(model, config, heads, str(self.config.features), self.config.frozen)
+    def head(self, network: Network) -> ModelWithHead:
+        return MultitaskHead(network, self.config, list(self.each.values()))
 
     def encode(
         self,

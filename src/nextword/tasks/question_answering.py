@@ -59,6 +59,7 @@ from nextword.data.tables import (
 )
 from nextword.lm.embedding import BATCH_TOKENS
 from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0, find_best_threshold, score_answers
+from nextword.models.base import Network
 from nextword.models.framing import SPREAD
 from nextword.objectives.base import Objective, build_layout
 from nextword.recipe import Recipe
@@ -626,19 +627,10 @@ def _target(place: tuple[int, int] | None, begin: int, end: int) -> tuple[int, i
 # ------------------------------------------------------------------------------------------------ head and loss
 
 
-@dataclass(frozen=True)
-class SpanHeadConfig:
-    model: Any  # the network's class
-    settings: Any  # its Config
-    max_answer_length: int = 30
-    dropout: float = 0.1
-    features: str = ""
-    frozen: bool = False
-
-
 class SpanHead(ModelWithHead):
-    def __init__(self, config: SpanHeadConfig, network: Any) -> None:
-        super().__init__(config, network)
+    def __init__(self, network: Network, config: QuestionAnsweringConfig) -> None:
+        super().__init__(network, config.features, config.frozen)
+        self.config = config
         self.out = nn.Linear(network.widths[self.layer_index], 2)
         nn.init.normal_(self.out.weight, std=SPREAD)
         nn.init.zeros_(self.out.bias)
@@ -825,11 +817,8 @@ class QuestionAnswering(Task):
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
         return {"has_unanswerable": data.has_unanswerable}
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        own = self.config
-        return SpanHead, SpanHeadConfig(
-            model, config, own.max_answer_length, own.dropout, str(own.features), own.frozen
-        )
+    def head(self, network: Network) -> ModelWithHead:
+        return SpanHead(network, self.config)
 
     def encode(
         self,

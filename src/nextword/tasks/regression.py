@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from nextword.data.tables import Columns
+from nextword.models.base import Network
 from nextword.run_folder import RunFolder
 from nextword.tasks.base import Dataset, from_data
 from nextword.tasks.classification import Classification, TextHeadConfig
@@ -57,8 +58,8 @@ class Regression(Classification):
     def decode(self, outputs: np.ndarray) -> np.ndarray:
         return outputs * self.config.std + self.config.mean
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        return TextHead, self.head_config(model, config)
+    def head(self, network: Network) -> ModelWithHead:
+        return TextHead(network, self.config, outputs=1)
 
     def notes(self) -> list[str]:
         return []

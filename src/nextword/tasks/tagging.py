@@ -59,6 +59,7 @@ from nextword.layers.crf import CRF, Transitions, forbidden_scores, viterbi
 from nextword.lm.base import TextModel
 from nextword.lm.embedding import ContextualVectors
 from nextword.metrics.spans import SPAN_METRICS, TAGGING_METRICS, TOKEN_ACCURACY
+from nextword.models.base import Network
 from nextword.objectives.base import Objective, build_layout
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
@@ -428,28 +429,16 @@ def _starts(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ head
 
 
-@dataclass(frozen=True)
-class TagHeadConfig:
-    model: Any  # the network's class
-    settings: Any  # its Config
-    tags: tuple[str, ...]
-    scheme: str = PLAIN
-    classifier: str = "crf"
-    strict: bool = False
-    dropout: float = 0.1
-    features: str = ""
-    frozen: bool = False
-
-
 class TagHead(ModelWithHead):
     forbidden: Tensor
 
-    def __init__(self, config: TagHeadConfig, network: Any) -> None:
-        super().__init__(config, network)
-        num_tags = len(config.tags)
+    def __init__(self, network: Network, config: TaggingConfig) -> None:
+        super().__init__(network, config.features, config.frozen)
+        self.config = config
+        num_tags = len(config.labels)
         steps = None
         if config.scheme != PLAIN:
-            steps = [torch.from_numpy(part) for part in allowed_transitions(config.tags, config.scheme)]
+            steps = [torch.from_numpy(part) for part in allowed_transitions(config.labels, config.scheme)]
         self.out = nn.Linear(network.widths[self.layer_index], num_tags)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
@@ -638,10 +627,8 @@ class Tagging(Task):
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
         return {"scheme": data.scheme}
 
-    def head(self, model: Any, config: Any) -> tuple[type[ModelWithHead], Any]:
-        own = self.config
-        rest = own.classifier, own.strict, own.dropout, str(own.features), own.frozen
-        return TagHead, TagHeadConfig(model, config, tuple(own.labels), own.scheme, *rest)
+    def head(self, network: Network) -> ModelWithHead:
+        return TagHead(network, self.config)
 
     def encode(
         self,

@@ -476,8 +476,7 @@ class Trainer:
         """Leave the network, and the run's model files, with the best weights on held-out data, or with the last."""
         if self.best and self.phase.keep == "best":
             self.run.verify()
-            best = type(self.network).load(self.run.path, self.network.config, self.network.vocabulary)
-            self.network.load_state_dict(best.state_dict())
+            self.network.reload(self.run.path)
         else:
             with self.optimizer.averaged_weights():
                 self.run.save_model(self.network.save)

@@ -14,8 +14,8 @@ from nextword.core.errors import InvalidSetting
 from nextword.core.types import FramedText, Vocabulary
 from nextword.models.bert import BERT, BERTConfig
 from nextword.recipe import load_recipe
-from nextword.tasks.classification import LabelObjective
-from nextword.tasks.heads import HeadConfig, TextHead, mean_pool
+from nextword.tasks.classification import LabelObjective, TextHeadConfig
+from nextword.tasks.heads import TextHead, mean_pool
 from nextword.training.events import Job
 from nextword.training.steps import RecordedPassesStep, batch_shape
 from nextword.training.trainer import Trainer
@@ -34,7 +34,8 @@ def headed(pooling: str) -> TextHead:
     torch.manual_seed(4)
     config = BERTConfig(width=16, layers=2, heads=2, window=16, dropout=0.0)
     marks = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-    return TextHead(HeadConfig(BERT, config, 2, pooling=pooling, dropout=0.0), BERT(config, Vocabulary(99, 2, marks)))
+    network = BERT(config, Vocabulary(99, 2, marks))
+    return TextHead(network, TextHeadConfig(frame="classify", pooling=pooling, dropout=0.0), 2)
 
 
 def test_every_example_is_read_once_per_epoch_with_similar_lengths() -> None:

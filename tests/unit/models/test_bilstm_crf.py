@@ -25,7 +25,7 @@ from nextword.layers.char_cnn import (
 )
 from nextword.layers.scalar_mix import ScalarMix
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
-from nextword.tasks.tagging import SentenceBatches, TaggedExamples, TagHead, TagHeadConfig, encode_sentences
+from nextword.tasks.tagging import SentenceBatches, TaggedExamples, TaggingConfig, TagHead, encode_sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.training import train_tokenizer
@@ -53,7 +53,7 @@ def network(**more: Any) -> Tagger:
 
 def headed(encoder: Any, **more: Any) -> TagHead:
     torch.manual_seed(1)
-    return TagHead(TagHeadConfig(type(encoder), encoder.config, TAGS, "BIOES", **more), encoder).eval()
+    return TagHead(encoder, TaggingConfig(labels=TAGS, scheme="BIOES", **{"classifier": "crf"} | more)).eval()
 
 
 def batch_of(encoder: Any, some: list[list[str]], features: np.ndarray | None = None) -> Any:

@@ -19,10 +19,9 @@ from nextword.models.cvt import CVT, CVTConfig
 from nextword.tasks.cross_view import (
     PRIMARY,
     VIEWS,
+    CrossViewConfig,
     CrossViewHead,
-    CrossViewHeadConfig,
     CrossViewObjective,
-    TagSet,
     soft_cross_entropy,
 )
 from nextword.tasks.tagging import SentenceBatches, encode_sentences
@@ -51,8 +50,8 @@ def tokenizer() -> Any:
 def headed(tasks: int = 1, **more: Any) -> CrossViewHead:
     torch.manual_seed(0)
     network = CVT(CVTConfig(**{**SMALL, **more}), vocabulary(tokenizer(), spellings=True))
-    every = tuple(TagSet(f"task {i}", TAGS[: 5 - i], "" if i else "BIOES") for i in range(tasks))
-    return CrossViewHead(CrossViewHeadConfig(CVT, network.config, every, 9), network)
+    every = [{"name": f"task {i}", "labels": TAGS[: 5 - i], "scheme": "" if i else "BIOES"} for i in range(tasks)]
+    return CrossViewHead(network, CrossViewConfig(tasks=every, width=9))
 
 
 def batch_of(views: CrossViewHead, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
@@ -251,7 +250,7 @@ def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
 
 def test_what_does_not_fit_is_said() -> None:
     with raises(Unsupported, ability="views"):
-        CrossViewHeadConfig(Tagger, TaggerConfig(), ())
+        CrossViewHead(Tagger(TaggerConfig(), vocabulary(tokenizer(), spellings=True)), CrossViewConfig())
     with raises(InvalidSetting, key="objective.smoothing"):
         CrossViewObjective({}, smoothing=1.5)
     with raises(InvalidSetting, key="objective.sentences"):

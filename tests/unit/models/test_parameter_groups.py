@@ -15,9 +15,10 @@ from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models import MODELS, model_class
 from nextword.models.parameter_groups import groups
 from nextword.recipe import Phase, load_recipe
+from nextword.tasks.classification import TextHeadConfig
 from nextword.tasks.finetune import resume
 from nextword.tasks.finetune import transfer as transferred
-from nextword.tasks.heads import HeadConfig, TextHead
+from nextword.tasks.heads import TextHead
 from nextword.tasks.plan import make_plan
 from nextword.tokenizers import vocabulary
 from nextword.training.events import STEP
@@ -39,7 +40,7 @@ def made(slug: str, **model: Any) -> Any:
 
 
 def headed(network: Any, **head: Any) -> TextHead:
-    return TextHead(HeadConfig(type(network), network.config, 2, **head), network)
+    return TextHead(network, TextHeadConfig(frame="classify", **head), 2)
 
 
 def named(network: nn.Module) -> list[list[str]]:

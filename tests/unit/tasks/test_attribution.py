@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -40,8 +39,7 @@ def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: A
     network = cls(cls.Config(**shape), vocabulary(tokenizer, spellings=True))
     own = {"kind": "classification", "frame": "classify", "labels": ("a", "b", "c"), **more}
     task = task_class(own["kind"]).parse(own, "test")
-    head, config = task.head(cls, network.config)
-    model = head(config, network)
+    model = task.head(network)
     lively(model)
     return Classifier(model, tokenizer, task, 64)
 
@@ -186,8 +184,7 @@ def test_network_without_embeddings_is_unsupported() -> None:
             return [inputs.ids.unsqueeze(-1).float().expand(-1, -1, 8)], None
 
     network = Blind(lm.network.config, lm.network.vocabulary)
-    config = replace(lm.model.config, model=Blind)
-    blind = Classifier(TextHead(config, network), lm.tokenizer, lm.task, 64)
+    blind = Classifier(TextHead(network, lm.model.config, 3), lm.tokenizer, lm.task, 64)
     with pytest.raises(Unsupported, match="Blind"):
         blind.explain(["the red"], ["a"])
 

@@ -16,8 +16,8 @@ from nextword.batching.examples import Bucketed, join_frames
 from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs
 from nextword.models.framing import resize_embeddings
-from nextword.tasks.classification import LabelObjective
-from nextword.tasks.heads import HeadConfig, TextHead
+from nextword.tasks.classification import LabelObjective, TextHeadConfig
+from nextword.tasks.heads import TextHead
 from tests.support.small_gpt1 import SIZE, A, B, C, gpt1
 from tests.support.tiny_transfer import coloured, run_of, written
 
@@ -42,7 +42,7 @@ def by_hand(headed: TextHead, frames: Any, layer: int = -1) -> tuple[Tensor, Ten
 @pytest.mark.parametrize(("weight", "features"), [(0.5, ""), (0.25, ""), (0.5, "0")])
 def test_the_loss_is_the_sum_of_both(weight: float, features: str) -> None:
     network = resize_embeddings(gpt1(), 3)
-    headed = TextHead(HeadConfig(type(network), network.config, 2, dropout=0.0, features=features), network).train()
+    headed = TextHead(network, TextHeadConfig(frame="classify", dropout=0.0, features=features), 2).train()
     torch.nn.init.normal_(headed.out.weight)
     frames = [network.frame(A, B), network.frame(C), network.frame(B, A)]
     batch = Bucketed(pack=False).batch(join_frames(frames, np.array(LABELS), packs=False), np.arange(3), 0)

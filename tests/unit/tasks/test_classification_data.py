@@ -133,14 +133,14 @@ def test_what_is_wrong_with_other_files(tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match="line 1"):
         read_table(tmp_path / "x.jsonl")
     (tmp_path / "x.csv").write_text('a,b\n"open,1\n')
-    with pytest.raises(NextwordError, match="x.csv"):
+    with pytest.raises(NextwordError, match=r"x.csv"):
         read_table(tmp_path / "x.csv")
     (tmp_path / "empty").mkdir()
     with pytest.raises(MissingFile) as error:
         read_one(str(tmp_path / "empty"))
     assert error.value.path == str(tmp_path / "empty")
     rows = [(f"t {i}", "high" if i == 3 else i) for i in range(40)]
-    with pytest.raises(NextwordError, match="1 of 40.*'high' in row 4"):
+    with pytest.raises(NextwordError, match=r"1 of 40.*'high' in row 4"):
         read_one(str(written(tmp_path / "n.csv", ["text", "label"], rows)), kind="regression")
 
 
@@ -149,7 +149,7 @@ def test_numbers_with_a_comma_for_a_point_are_no_classes(tmp_path: Path) -> None
     path = tmp_path / "n.csv"
     path.write_text("text;price\n" + "".join(f"t {i};{i % 30},50\n" for i in range(300)))
     for kind in ("", "regression"):
-        with pytest.raises(DataError, match="300 of 300.*'0,50' in row 1"):
+        with pytest.raises(DataError, match=r"300 of 300.*'0,50' in row 1"):
             read_one(str(path), kind=kind)
     assert len(read_one(str(path), kind="classification").labels) == 30
 

@@ -155,7 +155,7 @@ def test_texts_that_are_too_long_are_cut_to_fit(place: Path) -> None:
     assert found.ids[:20].tolist().count(names["[SEP]"]) == 2
     assert found.segments is not None
     assert found.segments[:20].tolist() == [0] * 14 + [1] * 6  # [CLS], 12 and [SEP]; 5 and [SEP]
-    with pytest.raises(InvalidSetting, match="4 tokens.* 3 "):
+    with pytest.raises(InvalidSetting, match=r"4 tokens.* 3 "):
         encode_texts(network.encoder, plan.tokenizer, "entail", ["red"], ["blue"], length=4)
 
 

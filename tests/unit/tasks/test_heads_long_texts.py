@@ -17,8 +17,8 @@ from nextword.core.errors import InvalidSetting
 from nextword.core.types import Batch, FramedText, Inputs, Vocabulary
 from nextword.lm.loading import load
 from nextword.models import model_class
-from nextword.tasks.classification import LabelObjective
-from nextword.tasks.heads import HeadConfig, TextHead, tokens_before_window
+from nextword.tasks.classification import LabelObjective, TextHeadConfig
+from nextword.tasks.heads import TextHead, tokens_before_window
 from nextword.tasks.plan import make_plan
 from tests.support.tiny_transfer import coloured, run_of, written
 
@@ -38,8 +38,10 @@ def headed(name: str, chunk: int = 0, window: int = 0, pooling: str = "concat", 
     cls = model_class(slug)
     torch.manual_seed(2)
     network = cls(cls.Config(**model), Vocabulary(30, 1))
-    head = {"pooling": pooling, "classifier": "mlp", "frozen": frozen, "chunk": chunk, "bptt_window": window}
-    return TextHead(HeadConfig(cls, network.config, 3, **head), network).double().eval()
+    config = TextHeadConfig(
+        frame="classify", pooling=pooling, classifier="mlp", frozen=frozen, chunk=chunk, bptt_window=window
+    )
+    return TextHead(network, config, 3).double().eval()
 
 
 def texts(*lengths: int, packs: bool) -> Batch:

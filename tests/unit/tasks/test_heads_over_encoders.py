@@ -105,6 +105,10 @@ def network_of(slug: str) -> tuple[Any, Any]:
     return network, tokenizer
 
 
+def reloaded(task: Any, network: Any, folder: Path) -> Any:
+    return task.load_model(folder, type(network), vars(network.config), network.vocabulary)
+
+
 def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
     """Four examples for the network, and the objective that learns from them."""
     task = {"kind": kind}, {"kind": "examples", "rows": 4, "length": 40}
@@ -137,8 +141,7 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
     kind, more = HEADS[name]
     task = task_of(kind, **more)
     text, objective = framed(kind, network, tokenizer)
-    head, config = task.head(type(network), network.config)
-    headed = head(config, network).train()
+    headed = task.head(network).train()
     before = {name: p.detach().clone() for name, p in headed.named_parameters()}
     optimizer = torch.optim.SGD(headed.parameters(), 0.1)
     batches = objective.batches(text, 0, 0)
@@ -160,7 +163,7 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
     with torch.no_grad():
         said = headed(batch)
         headed.save(tmp_path)
-        again = head.load(tmp_path, config, network.vocabulary)(batch)
+        again = reloaded(task, network, tmp_path)(batch)
     assert torch.equal(said, again)
     metrics = task.config.metrics
     if metrics:
@@ -177,8 +180,7 @@ def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Pa
     labels = ("far", "a river", "old king")
     ids = [list(one) for one in tokenize_labels(tokenizer, labels, {})]
     task = task_of("label_text", frame="classify", labels=labels, label_ids=ids)
-    head, config = task.head(type(network), network.config)
-    headed = head(config, network).eval()
+    headed = task.head(network).eval()
     text, cut = encode_sources(tokenizer, TEXTS, np.array([0, 2, 1, 0]), 40)
     objective = make_objective(
         {"kind": "label_text"}, {"kind": "examples", "rows": 4, "length": 40}, network.vocabulary
@@ -196,5 +198,5 @@ def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Pa
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
     headed.eval().save(tmp_path)
     with torch.no_grad():
-        again = head.load(tmp_path, config, network.vocabulary)(Bucketed().batch(text, np.arange(4), 0))
+        again = reloaded(task, network, tmp_path)(Bucketed().batch(text, np.arange(4), 0))
     assert torch.equal(said, again)

@@ -15,8 +15,8 @@ from nextword.core.errors import DataError, InvalidSetting, NextwordError
 from nextword.data.tables import Columns, Rows, choose_held_out, concatenate_rows, read_table
 from nextword.models import model_class
 from nextword.models.framing import add_missing_tokens
+from nextword.tasks.classification import TextHeadConfig
 from nextword.tasks.datasets.multiple_choice import candidate_index, multiple_choice_rows, read_multiple_choice
-from nextword.tasks.heads import HeadConfig
 from nextword.tasks.multiple_choice import ChoiceBatches, ChoiceHead, ChoiceObjective, encode_choices
 from nextword.tasks.text_data import read_one
 from nextword.tokenizers import vocabulary
@@ -266,7 +266,7 @@ def test_the_context_is_cut_and_the_candidate_stays() -> None:
 def test_candidates_are_scored_as_if_alone(slug: str, pooling: str) -> None:
     """Examples with different numbers of candidates, packed or padded, beside each frame read by itself."""
     network, tokenizer = made(slug)
-    headed = ChoiceHead(HeadConfig(type(network), network.config, 1, "choose", pooling, 0.0), network).eval()
+    headed = ChoiceHead(network, TextHeadConfig(frame="choose", pooling=pooling, dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
     offered = [("a house", "river", "king"), ("queen", "old"), ("far", "new", "went", "saw")]
     text, _ = encode_choices(network, tokenizer, TEXTS, ["went ?", "", "far ?"], offered, np.array([2, 0, 3]))
@@ -305,7 +305,7 @@ def test_some_of_them() -> None:
 def test_a_head_that_reads_pairs_does_not_choose() -> None:
     network, _ = made("bert")
     with pytest.raises(InvalidSetting) as error:
-        ChoiceHead(HeadConfig(type(network), network.config, 1, "choose", classifier="biattentive"), network)
+        ChoiceHead(network, TextHeadConfig(frame="choose", classifier="biattentive"))
     assert error.value.key == "task.classifier"
 
 

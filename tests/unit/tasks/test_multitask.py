@@ -96,7 +96,8 @@ def test_each_head_says_what_it_would_say_alone_and_learns_alone(place: Path, sl
     objective = MultitaskObjective(plan.recipe.phases[0].batches)
     for part, batch in {b.task_index: b for b in objective.validation_batches(plan.examples["dev"])}.items():
         batch = to_device(batch, torch.device("cpu"))
-        alone = TextHead(network.config.heads[part], network.encoder)
+        head = network.heads[part]
+        alone = TextHead(network.encoder, head.config, head.out.out_features)
         alone.out.load_state_dict(network.out[part].state_dict())
         if alone.dense is not None:
             alone.dense.load_state_dict(network.dense[part].state_dict())
@@ -193,5 +194,5 @@ def test_what_is_wrong_is_said(place: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
         read_text_data(data_of(place), transfer.Columns("text"))
     assert error.value.key == "columns"
-    with pytest.raises(UnknownName, match="nothing.csv"):
+    with pytest.raises(UnknownName, match=r"nothing.csv"):
         read_text_data(f"{place / 'colour.csv'} + {place / 'nothing.csv'}")

@@ -195,9 +195,9 @@ def test_a_users_own_table(tmp_path: Path) -> None:
         written(tmp_path / "own.csv", ["q", "p", "a"], rows), required=Columns("p", "q", "a")
     )
     assert [one.place for one in found.all] == [(0, 6), None, (24, 28)]
-    with pytest.raises(NextwordError, match="passage.*q, p, a"):
+    with pytest.raises(NextwordError, match=r"passage.*q, p, a"):
         read_question_file(tmp_path / "own.csv")
-    with pytest.raises(NextwordError, match="'z'.*q, p, a"):
+    with pytest.raises(NextwordError, match=r"'z'.*q, p, a"):
         read_question_file(tmp_path / "own.csv", required=Columns("z"))
 
 
@@ -215,7 +215,7 @@ def test_answers_of_json_lines_in_several_forms(tmp_path: Path) -> None:
         assert [one.starts for one in found.all] == [(30,), (12, 0), (50,), ()]
     with pytest.raises(NextwordError, match="row 1"):
         read_question_file(as_lines(tmp_path / "bad.jsonl", [{**base, "answers": [3]}]))
-    with pytest.raises(NextwordError, match="row 1.*'x'"):
+    with pytest.raises(NextwordError, match=r"row 1.*'x'"):
         read_question_file(as_lines(tmp_path / "bad.jsonl", [{**base, "answer": "Denver", "answer_start": "x"}]))
 
 
@@ -268,7 +268,7 @@ def test_what_nothing_can_be_learnt_from(tmp_path: Path) -> None:
     content = squad(30)
     for one in content["data"][0]["paragraphs"]:
         one["qas"][0]["answers"][0]["text"] = "Seattle"
-    with pytest.raises(NextwordError, match="x.json"):
+    with pytest.raises(NextwordError, match=r"x.json"):
         read_questions(str(as_json(tmp_path / "x.json", content)))
     for one in content["data"][0]["paragraphs"]:
         del one["qas"][0]["answers"]

@@ -16,8 +16,8 @@ from nextword.models.framing import add_missing_tokens
 from nextword.tasks.question_answering import (
     BEST_SPANS,
     PassageBatches,
+    QuestionAnsweringConfig,
     SpanHead,
-    SpanHeadConfig,
     SpanObjective,
     best_spans,
     encode_questions,
@@ -164,7 +164,7 @@ def test_in_a_bare_frame_the_questions_last_token_does() -> None:
 @pytest.mark.parametrize("slug", ["bert", "lstm"])
 def test_packed_padded_and_alone_say_the_same(slug: str) -> None:
     network, tokenizer = made(slug)
-    headed = SpanHead(SpanHeadConfig(type(network), network.config, dropout=0.0), network).eval()
+    headed = SpanHead(network, QuestionAnsweringConfig(dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
     questions = [Question(str(i), "what went ?", TEXT[: 20 + 9 * i]) for i in range(4)]
     text, _ = encode_questions(network, tokenizer, questions, PassageBatches(length=32))
@@ -205,7 +205,7 @@ def test_the_best_spans_are_those_of_all_pairs() -> None:
 
 def test_the_loss_is_the_mean_of_both_cross_entropies() -> None:
     network, tokenizer = made("bert")
-    headed = SpanHead(SpanHeadConfig(type(network), network.config, dropout=0.0), network).eval()
+    headed = SpanHead(network, QuestionAnsweringConfig(dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
     question, _ = make_question("x", "what ?", "the old king went", [("old king", 4)])
     text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=32))
@@ -280,7 +280,7 @@ def test_a_passage_without_text_has_no_answer() -> None:
     text, _ = encode_questions(
         network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], PassageBatches(length=32)
     )
-    headed = SpanHead(SpanHeadConfig(type(network), network.config), network).eval()
+    headed = SpanHead(network, QuestionAnsweringConfig()).eval()
     with torch.no_grad():
         for chosen in ([0], [0, 1]):
             said = headed.best_spans(headed(PassageBatches().batch(text, np.array(chosen), 0)))

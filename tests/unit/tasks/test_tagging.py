@@ -190,9 +190,9 @@ def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -
 
 
 def test_a_model_without_vectors_is_refused() -> None:
+    lm = object.__new__(TextModel)
+    lm.name = "counts"
     with pytest.raises(Unsupported):
-        lm = object.__new__(TextModel)
-        lm.name = "counts"
         ContextualVectors(lm)
 
 

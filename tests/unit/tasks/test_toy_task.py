@@ -71,8 +71,9 @@ def test_toy_task_trains_reports_predicts_and_reloads(place: Path) -> None:
     predictions = json.loads(invoke("predict", place / "run", place / "texts.csv", "--json"))["predictions"]
     model = nextword.load(place / "run", device="cpu")
     texts = [text for text, _ in coloured(100)]
-    assert [one["predicted"] for one in predictions] == [one.label for one in model.predict(texts)]
-    right = [one.label == ("even", "odd")[len(text.split()) % 2] for one, text in zip(model.predict(texts), texts)]
+    labels = [prediction.label for prediction in model.predict(texts)]
+    assert [one["predicted"] for one in predictions] == labels
+    right = [label == ("even", "odd")[len(text.split()) % 2] for label, text in zip(labels, texts, strict=True)]
     assert sum(right[:20]) / 20 == result["dev"]["accuracy"]
 
 
