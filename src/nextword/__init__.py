@@ -276,7 +276,7 @@ def evaluate(
     decoding: Decoding | None = None,
     cache: CacheSettings | None = None,
     dynamic: DynamicSettings | None = None,
-    against: str = "",
+    overlap_with: str = "",
     device: str = "auto",
     on_progress: OnProgress = _ignore,
 ) -> EvaluationResult:
@@ -292,7 +292,7 @@ def evaluate(
     decoding   how a sequence-to-sequence model generates; the default is greedy
     cache      evaluate with a neural cache; settings that are left open are found on validation text
     dynamic    dynamic evaluation: the model keeps learning while it reads
-    against    a training text: documents that overlap with it are also scored apart
+    overlap_with   a training text: documents that overlap with it are also scored separately
     """
     from nextword.evaluation.evaluate_run import evaluate_run
 
@@ -307,7 +307,7 @@ def evaluate(
             decoding=decoding,
             cache=cache,
             dynamic=dynamic,
-            against=against,
+            overlap_with=overlap_with,
             device=device,
             on_progress=on_progress,
         )

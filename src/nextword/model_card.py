@@ -284,7 +284,7 @@ def example_commands(run: RunFolder) -> list[str]:
         embed = [f"nextword embed {run.path} lines.txt --words --layer all"]
         return embed + ([f'nextword next {run.path} "the"'] if "next" in can else [])
     if "generate" in can:
-        return [f"nextword generate {run.path} --length 60 --temperature 0.8", f'nextword next {run.path} "the"']
+        return [f"nextword generate {run.path} --max-tokens 60 --temperature 0.8", f'nextword next {run.path} "the"']
     if "fill" in can:  # a masked model
         return [f'nextword next {run.path} "The ___ is"']
     if "score" in can:  # a backward model

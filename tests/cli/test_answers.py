@@ -67,7 +67,7 @@ def test_transfer_describes_questions(spans: Any, place: Path) -> None:
 
 def test_predict_writes_squads_file(cli: Cli, js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
     dev = place / "two/dev.json"
-    said = cli("predict", place / "spans", dev, "--output", tmp_path / "predictions.json")
+    said = cli("predict", place / "spans", dev, "--out", tmp_path / "predictions.json")
     assert "30 answers" in said.stdout
     found = json.loads((tmp_path / "predictions.json").read_text())
     chances = json.loads((tmp_path / "predictions.na_prob.json").read_text())
@@ -176,12 +176,12 @@ def test_seeds_with_a_training_fraction_from_scratch(
     cli: Cli, js: Js, place: Path, tmp_path: Path, recipe: str, data: str
 ) -> None:
     words = ["transfer", recipe, "--from", place / "lstm", "--data", place / data, "--out", tmp_path / "k"]
-    words += ["--seeds", "2", "--train-fraction", "0.1", "--scratch", "--set", "phase.0.steps=2"]
+    words += ["--num-seeds", "2", "--train-fraction", "0.1", "--scratch", "--set", "phase.0.steps=2"]
     assert "mean, 95 % interval" in cli(*words).stdout
     found = js(*words, "--resume")
     assert [result["examples"]["train"] for result in found["results"]] == [12 if data == "two" else 11] * 2
     assert all(result["scratch"] for result in found["results"])
-    listed = js("runs", "--in", tmp_path)
+    listed = js("runs", "--folder", tmp_path)
     assert all(found["metric"] in one["task"] for one in listed)
 
 

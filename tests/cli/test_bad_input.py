@@ -54,7 +54,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("short.txt", ["short.txt", "14"]),
         ("folder", ["folder"]),
         ("wikitxt-2", ["wikitext-2"]),
-        ("wikitext-103", ["https://", "nextword data wikitext-103 --from PATH"]),
+        ("wikitext-103", ["https://", "nextword data wikitext-103 --install PATH"]),
     ],
 )
 def test_train_with_unusable_text_names_the_problem(cli: Cli, here: Path, data: str, says: list[str]) -> None:
@@ -83,7 +83,7 @@ def test_train_with_less_text_than_a_batch_names_the_setting(cli: Cli, here: Pat
         (["train", "--resume"], "--out"),
         (["train", "--resume", "--out", "nowhere"], "nextword runs"),
         (["papers", "lsm"], "lstm"),
-        (["look", "initialisatoin"], "initialization"),
+        (["study", "initialisatoin"], "initialization"),
         (["data", "wikitxt-2"], "wikitext-2"),
         (["generate", "folder"], "manifest.json"),
         (["runs", "nowhere"], "nowhere"),

@@ -1,4 +1,4 @@
-"""`nextword data … --clean`: what goes, what stays, what is said about it; and a mixture seen by the command."""
+"""`nextword data … --out`: what goes, what stays, what is said about it; and a mixture seen by the command."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def step(report: dict[str, Any], name: str) -> dict[str, Any]:
 def test_every_step(js: Any, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     good, evaluated = tmp_path / "good.jsonl", tmp_path / "eval.jsonl"
-    report = js("data", crawl, "--clean", out, "--deduplicate", "--quality", good, "--against", evaluated)
+    report = js("data", crawl, "--out", out, "--deduplicate", "--quality", good, "--decontaminate", evaluated)
     assert [one["name"] for one in report["steps"]] == ["quality", "duplicates", "contamination"]
     left = ids(out / "train.jsonl")
     assert not [id for id in left if id.startswith("spam")]
@@ -74,12 +74,12 @@ def test_every_step(js: Any, crawl: Path, tmp_path: Path) -> None:
     js(
         "data",
         crawl,
-        "--clean",
+        "--out",
         again,
         "--deduplicate",
         "--quality",
         out / "quality.safetensors",
-        "--against",
+        "--decontaminate",
         evaluated,
     )
     assert contents(again)["train.jsonl"] == contents(out)["train.jsonl"]
@@ -88,7 +88,7 @@ def test_every_step(js: Any, crawl: Path, tmp_path: Path) -> None:
 def test_duplicates_and_leaks(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = contents(crawl)
-    report = js("data", crawl, "--clean", out, "--deduplicate", "--against", tmp_path / "eval.jsonl")
+    report = js("data", crawl, "--out", out, "--deduplicate", "--decontaminate", tmp_path / "eval.jsonl")
     kept = [id for id in ids(crawl / "train.jsonl") if id not in ("copy3", "copy4", "held", "leak")]
     assert ids(out / "train.jsonl") == [*kept, "leak#1", "leak#2"]
     assert step(report, "duplicates")["facts"]["of_held_out"] == 1
@@ -104,7 +104,7 @@ def test_duplicates_and_leaks(js: Any, cli: Cli, crawl: Path, tmp_path: Path) ->
     assert all(d.text == texts[d.id] for d in new.documents("train") if "#" not in d.id)
     assert contents(crawl) == before
     shown = cli(
-        "data", crawl, "--clean", tmp_path / "shown", "--deduplicate", "--against", tmp_path / "eval.jsonl"
+        "data", crawl, "--out", tmp_path / "shown", "--deduplicate", "--decontaminate", tmp_path / "eval.jsonl"
     ).stdout
     assert "100% as fine3" in shown
     assert "1 training documents were cut, 0 dropped" in shown
@@ -116,10 +116,10 @@ def test_clean_text_is_untouched(js: Any, tmp_path: Path) -> None:
     js(
         "data",
         tmp_path / "text.jsonl",
-        "--clean",
+        "--out",
         tmp_path / "out",
         "--deduplicate",
-        "--against",
+        "--decontaminate",
         tmp_path / "eval.jsonl",
     )
     old, new = open_corpus(tmp_path / "text.jsonl"), open_corpus(tmp_path / "out")
@@ -136,23 +136,21 @@ def test_bad_input(cli: Cli, crawl: Path, tmp_path: Path) -> None:
         assert not list(tmp_path.glob(".*.part"))
         return " ".join(said.split())
 
-    assert "--deduplicate" in refused(crawl, "--clean", out)
-    assert "--clean OUT" in refused(crawl, "--deduplicate")
-    assert "needs a text" in refused("--clean", out, "--deduplicate")
-    assert "exists already" in " ".join(
-        cli("data", crawl, "--clean", crawl, "--deduplicate", fails=True).stderr.split()
-    )
+    assert "--deduplicate" in refused(crawl, "--out", out)
+    assert "--out" in refused(crawl, "--deduplicate")
+    assert "needs a text" in refused("--out", out, "--deduplicate")
+    assert "exists already" in " ".join(cli("data", crawl, "--out", crawl, "--deduplicate", fails=True).stderr.split())
     jsonl(tmp_path / "tiny.jsonl", {"t": "two words"})
-    assert "8-grams" in refused(crawl, "--clean", out, "--against", tmp_path / "tiny.jsonl")
-    assert "at least 20" in refused(crawl, "--clean", out, "--quality", tmp_path / "tiny.jsonl")
+    assert "8-grams" in refused(crawl, "--out", out, "--decontaminate", tmp_path / "tiny.jsonl")
+    assert "at least 20" in refused(crawl, "--out", out, "--quality", tmp_path / "tiny.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
-    assert "empty.jsonl" in refused(crawl, "--clean", out, "--against", tmp_path / "empty.jsonl")
+    assert "empty.jsonl" in refused(crawl, "--out", out, "--decontaminate", tmp_path / "empty.jsonl")
     jsonl(tmp_path / "only" / "test.jsonl", {"t": prose(1)})
-    assert "only" in refused(tmp_path / "only", "--clean", out, "--deduplicate")
+    assert "only" in refused(tmp_path / "only", "--out", out, "--deduplicate")
     jsonl(tmp_path / "same" / "train.jsonl", {"a": prose(1)})
     for split in ("valid", "test"):
         jsonl(tmp_path / "same" / f"{split}.jsonl", {"a": prose(1)})
-    assert "same" in refused(tmp_path / "same", "--clean", out, "--deduplicate")
+    assert "same" in refused(tmp_path / "same", "--out", out, "--deduplicate")
 
 
 def test_a_mixture_is_described(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
@@ -170,12 +168,12 @@ def test_scores_against_a_training_text(trained: Path, text: Path, tmp_path: Pat
     """Of three documents, the one that is in the training text is dirty."""
     from nextword.cli.results import print_contamination
     from nextword.data.opening import open_unsplit
-    from nextword.evaluation.evaluate_run import score_against
+    from nextword.evaluation.evaluate_run import score_overlap
     from nextword.lm.loading import load
 
     seen = next(open_corpus(text).documents("train")).text[:300]
     path = jsonl(tmp_path / "three.jsonl", {"new": prose(1), "seen": seen, "other": prose(2)})
-    result = score_against(load(trained, "cpu"), open_unsplit(path), "test", str(text))
+    result = score_overlap(load(trained, "cpu"), open_unsplit(path), "test", str(text))
     assert [result[key]["documents"] for key in ("all", "clean", "dirty")] == [3, 2, 1]
     assert result["all"]["nats"] == pytest.approx(result["clean"]["nats"] + result["dirty"]["nats"])
     assert result["examples"][0]["document"] == "seen"

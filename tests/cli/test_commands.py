@@ -63,9 +63,9 @@ def test_names_with_brackets_are_printed_verbatim(cli: Cli, text: Path, tmp_path
     data, out = tmp_path / "text[b].txt", tmp_path / "run[/b]"
     shutil.copy(text, data)
     shown = cli("train", "lstm/tiny", "--data", data, "--out", out, *QUICK).stdout
-    assert f"nextword generate {out} --length" in shown
+    assert f"nextword generate {out} --max-tokens" in shown
     assert "text[b].txt" in shown
-    assert "run[/b]" in cli("runs", "--in", tmp_path).stdout
+    assert "run[/b]" in cli("runs", "--folder", tmp_path).stdout
     assert "text[b].txt" in cli("evaluate", out).stdout
 
 
@@ -76,24 +76,24 @@ def test_train_reads_standard_input(js: Js, cli: Cli, text: Path, tmp_path: Path
 
 
 def test_runs(cli: Cli, js: Js, run: Path) -> None:
-    (found,) = js("runs", "--in", run.parent)
+    (found,) = js("runs", "--folder", run.parent)
     assert found["run"] == str(run)
     assert (found["slug"], found["recipe"], found["status"]) == ("lstm", "lstm/tiny", "finished")
     assert found["bits_per_byte"] > 0
     assert js("runs", run) == found
     assert "nextword generate" in cli("runs", run).stdout
-    assert js("runs", "--in", run.parent / "nowhere") == []
-    assert "nextword train" in cli("runs", "--in", run.parent / "nowhere").stdout
+    assert js("runs", "--folder", run.parent / "nowhere") == []
+    assert "nextword train" in cli("runs", "--folder", run.parent / "nowhere").stdout
 
 
 def test_a_damaged_folder_does_not_hide_the_others(js: Js, cli: Cli, run: Path) -> None:
     broken = run.parent / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
-    found = {Path(facts["run"]).name: facts["status"] for facts in js("runs", "--in", run.parent)}
+    found = {Path(facts["run"]).name: facts["status"] for facts in js("runs", "--folder", run.parent)}
     assert found["run"] == "finished"
     assert found["broken"].startswith("unreadable")
-    assert "broken" in cli("runs", "--in", run.parent).stdout
+    assert "broken" in cli("runs", "--folder", run.parent).stdout
 
 
 def test_evaluate_repeats_what_training_said(js: Js, run: Path) -> None:
@@ -150,13 +150,13 @@ def test_next(js: Js, cli: Cli, run: Path) -> None:
 
 def test_generate_repeats_itself_with_a_seed(js: Js, cli: Cli, run: Path) -> None:
     def write(*more: str | int) -> str:
-        return cli("generate", run, "The king", "--length", 30, *more).stdout
+        return cli("generate", run, "The king", "--max-tokens", 30, *more).stdout
 
     assert write("--seed", 3) == write("--seed", 3) != write("--seed", 4)
     assert write("--temperature", 0) == write("--temperature", 0)
     assert write("--beam", 3) == write("--beam", 3)
     for how in (("--seed", 3), ("--temperature", 0), ("--beam", 3), ("--top-k", 5, "--top-p", 0.9, "--seed", 1)):
-        result = js("generate", run, "The king", "--length", 30, *how)
+        result = js("generate", run, "The king", "--max-tokens", 30, *how)
         assert result["prompt"] == "The king"
         assert result["tokens"] <= 30
         assert result["nats"] > 0
@@ -164,9 +164,9 @@ def test_generate_repeats_itself_with_a_seed(js: Js, cli: Cli, run: Path) -> Non
 
 
 def test_generate_stops_before_a_string(js: Js, run: Path) -> None:
-    free = js("generate", run, "--length", 60, "--seed", 5)
+    free = js("generate", run, "--max-tokens", 60, "--seed", 5)
     mark = free["text"][20:22]
-    stopped = js("generate", run, "--length", 60, "--seed", 5, "--stop", mark)
+    stopped = js("generate", run, "--max-tokens", 60, "--seed", 5, "--stop", mark)
     assert stopped["text"] == free["text"][: free["text"].index(mark)]
     assert stopped["reason"] == "stop"
     assert free["reason"] in ("length", "end")
@@ -174,15 +174,15 @@ def test_generate_stops_before_a_string(js: Js, run: Path) -> None:
 
 @pytest.mark.parametrize("given", ["é\\n", "\\x", "\\"])
 def test_a_backslash_in_a_stop_string_is_no_trouble(cli: Cli, run: Path, given: str) -> None:
-    cli("generate", run, "--length", 4, "--stop", given)
+    cli("generate", run, "--max-tokens", 4, "--stop", given)
 
 
 def test_generate_from_a_file_of_prompts(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("The king\nÅngström\n", encoding="utf-8")
-    results = js("generate", run, "--file", file, "--length", 5, "--temperature", 0)
+    results = js("generate", run, "--file", file, "--max-tokens", 5, "--temperature", 0)
     assert [result["prompt"] for result in results] == ["The king", "Ångström"]
-    shown = cli("generate", run, "--file", file, "--length", 5, "--temperature", 0).stdout
+    shown = cli("generate", run, "--file", file, "--max-tokens", 5, "--temperature", 0).stdout
     assert shown == "".join(result["prompt"] + result["text"] + "\n" for result in results)
 
 
@@ -201,9 +201,9 @@ def test_embed(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
     assert found["lines"][0]["line"] == 4
     assert found["lines"][0]["similarity"] == pytest.approx(1, abs=1e-4)
     assert sentences(5)[3] in cli("embed", run, file, "--query", sentences(5)[3]).stdout.replace("\n", " ")
-    told = cli("embed", run, file, "--groups", 2, "-k", 1).stdout
-    assert told.count("group") == 2
-    assert sum(map(len, js("embed", run, file, "--groups", 2)["groups"])) == 5
+    told = cli("embed", run, file, "--clusters", 2, "-k", 1).stdout
+    assert told.count("cluster") == 2
+    assert sum(map(len, js("embed", run, file, "--clusters", 2)["clusters"])) == 5
 
 
 def test_papers(js: Js, cli: Cli) -> None:
@@ -241,10 +241,10 @@ def test_a_result_is_recorded_beside_its_recipe(
 
 
 def test_look_lists_studies(js: Js, cli: Cli) -> None:
-    rows = js("look")
+    rows = js("study")
     assert rows
     assert all({"study", "claim", "source"} <= row.keys() for row in rows)
-    assert rows[0]["study"] in cli("look").stdout
+    assert rows[0]["study"] in cli("study").stdout
 
 
 def test_version_and_help(cli: Cli) -> None:
@@ -264,7 +264,7 @@ def test_help_has_an_example(cli: Cli, command: str) -> None:
 
 
 def test_a_slip_of_the_fingers_is_a_usage_error() -> None:
-    for words in (["trian"], ["train", "--sed", "3"], ["next"], ["generate", "run", "--length", "many"]):
+    for words in (["trian"], ["train", "--sed", "3"], ["next"], ["generate", "run", "--max-tokens", "many"]):
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 2
         assert "Try 'nextword" in result.stderr

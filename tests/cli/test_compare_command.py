@@ -50,7 +50,7 @@ def test_it_leaves_a_report_numbers_and_models(cli: Cli, compared: tuple[Path, s
         assert model["status"] == "done"
         assert set(NUMBERS) <= model.keys()
         assert RunFolder.open(model["run"]).manifest["finished"]
-        assert cli("generate", model["run"], "The", "--length", 3).stdout.startswith("The")
+        assert cli("generate", model["run"], "The", "--max-tokens", 3).stdout.startswith("The")
     assert len({(m["tokens"], m["bytes"]) for m in comparison["models"]}) == 1, "the same held-out bytes for all"
 
 
@@ -127,7 +127,7 @@ def test_interrupted_it_keeps_what_is_trained_and_goes_on(cli: Cli, js: Js, text
     assert f"nextword compare --resume --out {out}" in said
     assert RunFolder.open(out / "lstm-tiny").manifest["finished"]
     done = (out / "lstm-tiny" / "model.safetensors").read_bytes()
-    assert cli("generate", out / "lstm-tiny", "--length", 3).stdout
+    assert cli("generate", out / "lstm-tiny", "--max-tokens", 3).stdout
     assert (out / "report.html").is_file(), "a report of what there is so far"
     result = js("compare", "--resume", "--out", out)
     assert sorted(model["name"] for model in result["models"]) == ["gru-tiny", "lstm-tiny"]

@@ -122,7 +122,7 @@ def test_infinity_is_null_in_the_log_and_told_to_people(cli: Cli, js: Js, counte
     card = (counted / "card.md").read_text(encoding="utf-8")
     assert "| – | ∞ | ∞ |" in card  # words have no bits per byte, not even infinite ones
     assert "| with <eos>, with <unk> | 8 | ∞ |" in card
-    assert "∞" in cli("runs", "--in", tmp_path).stdout
+    assert "∞" in cli("runs", "--folder", tmp_path).stdout
     assert js("runs", counted)["word_perplexity"] is None
 
 

@@ -66,8 +66,8 @@ def test_every_command_takes_the_run(cli: Cli, js: Js, by_hand: Path, data: Path
     guesses = {guess["text"]: guess["probability"] for guess in js("next", run, "")["guesses"]}
     assert guesses["a"] == pytest.approx(0.5, abs=1e-6)
     assert guesses["b"] == pytest.approx(0.2 * 0.5 / 0.9, abs=1e-6)
-    assert set(js("generate", run, "--length", 20, "--seed", 1)["text"].split()) <= {"a", "b"}
-    (found,) = js("runs", "--in", run.parent)
+    assert set(js("generate", run, "--max-tokens", 20, "--seed", 1)["text"].split()) <= {"a", "b"}
+    (found,) = js("runs", "--folder", run.parent)
     assert (found["slug"], found["recipe"], found["status"]) == ("ngram", "hand.arpa", "finished")
     assert "hand.arpa" in cli("runs", run).stdout
     (tmp_path / "lines.txt").write_text("a b\n")

@@ -76,7 +76,7 @@ def test_every_command_takes_the_run(cli: Cli, js: Js, run: Path, folder: Path, 
     for place in (run, made):
         cli("embed", place, text, "--out", tmp_path / f"{place.name}.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "run.npy"), np.load(tmp_path / "gpt.npy"))
-    (found,) = js("runs", "--in", made.parent)
+    (found,) = js("runs", "--folder", made.parent)
     assert (found["slug"], found["recipe"], found["status"]) == ("gpt2", "folder", "finished")
     assert "unknown" in cli("runs", made).stdout
     assert "--data" in cli("evaluate", made, fails=True).stderr

@@ -41,7 +41,7 @@ def test_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
 
 
 def test_translated(cli: Cli, place: Path) -> None:
-    assert cli("generate", place / "run", "the bank by river3", "--beam", "2", "--length", "5").stdout.strip()
+    assert cli("generate", place / "run", "the bank by river3", "--beam", "2", "--max-tokens", "5").stdout.strip()
 
 
 def test_classified_with_and_without_what_translating_taught(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
@@ -49,7 +49,7 @@ def test_classified_with_and_without_what_translating_taught(cli: Cli, js: Js, p
     words = ("transfer", "cove/classify", "--from", place / "run", "--data", place / "group.csv", *quick)
     for features in ("glove", "both"):
         out = tmp_path / features
-        found = js(*words, "--set", f"task.features={features}", "--seeds", "2", "--out", out)
+        found = js(*words, "--set", f"task.features={features}", "--num-seeds", "2", "--out", out)
         assert found["interval"] is not None
         assert json.loads((out / "results.json").read_text())["values"] == found["values"]
         assert f'features = "{features}"' in (out / "seed-0/recipe.toml").read_text()

@@ -14,7 +14,7 @@ Js = Callable[..., Any]
 
 
 def test_the_n_best_are_ranked_with_their_scores(cli: Cli, js: Js, trained: Path) -> None:
-    words = ("generate", trained, "The", "--length", 12, "--beam", 5, "--n-best", 3)
+    words = ("generate", trained, "The", "--max-tokens", 12, "--beam", 5, "--n-best", 3)
     found = js(*words)
     assert found["prompt"] == "The"
     assert [one["rank"] for one in found["best"]] == [1, 2, 3]
@@ -32,7 +32,7 @@ def test_the_n_best_are_ranked_with_their_scores(cli: Cli, js: Js, trained: Path
 
 def test_penalties_groups_and_lengths(js: Js, trained: Path) -> None:
     def write(*more: Any) -> Any:
-        return js("generate", trained, "The", "--length", 12, "--beam", 4, "--n-best", 4, *more)["best"]
+        return js("generate", trained, "The", "--max-tokens", 12, "--beam", 4, "--n-best", 4, *more)["best"]
 
     for one in write("--set", "beam.length_penalty=1"):
         assert one["score"] == pytest.approx(-one["nats"] / one["tokens"])
@@ -46,11 +46,11 @@ def test_penalties_groups_and_lengths(js: Js, trained: Path) -> None:
 def test_a_file_of_prompts(cli: Cli, js: Js, trained: Path, tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("The king\na\n")
-    words = ("generate", trained, "--file", file, "--length", 6, "--beam", 3, "--n-best", 2)
+    words = ("generate", trained, "--file", file, "--max-tokens", 6, "--beam", 3, "--n-best", 2)
     found = js(*words)
     assert [one["prompt"] for one in found] == ["The king", "a"]
     for one in found:
-        alone = js("generate", trained, one["prompt"], "--length", 6, "--beam", 3, "--n-best", 2)
+        alone = js("generate", trained, one["prompt"], "--max-tokens", 6, "--beam", 3, "--n-best", 2)
         assert [x["text"] for x in alone["best"]] == [x["text"] for x in one["best"]]
     lines = cli(*words).stdout.splitlines()
     assert [lines[0], lines[3]] == ["The king", "a"]

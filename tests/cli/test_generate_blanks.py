@@ -30,32 +30,32 @@ def glm(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_blanks_are_filled(cli: Cli, js: Js, glm: Path) -> None:
     lm: Any = nextword.load(glm)
     (wanted,) = lm.infill(TEXT, Beam(4), Stop(20))
-    found = js("generate", glm, TEXT, "--beam", "4", "--length", "20")
+    found = js("generate", glm, TEXT, "--beam", "4", "--max-tokens", "20")
     assert (found["text"], found["blanks"], found["tokens"]) == (wanted.text, list(wanted.blanks), wanted.tokens)
     assert found["nats"] == pytest.approx(-wanted.log_prob)
-    assert cli("generate", glm, TEXT, "--beam", "4", "--length", "20").stdout == wanted.text + "\n"
-    greedy = js("generate", glm, TEXT, "--length", "20")  # nothing is drawn unless one asks for it
+    assert cli("generate", glm, TEXT, "--beam", "4", "--max-tokens", "20").stdout == wanted.text + "\n"
+    greedy = js("generate", glm, TEXT, "--max-tokens", "20")  # nothing is drawn unless one asks for it
     assert greedy["text"] == lm.infill(TEXT, stop=Stop(20))[0].text
-    drawn = [js("generate", glm, TEXT, "--seed", "3", "--length", "20")["text"] for _ in range(2)]
+    drawn = [js("generate", glm, TEXT, "--seed", "3", "--max-tokens", "20")["text"] for _ in range(2)]
     assert drawn[0] == drawn[1]
 
 
 def test_the_n_best_and_files(cli: Cli, js: Js, glm: Path, tmp_path: Path) -> None:
-    best = js("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--length", "12")["best"]
+    best = js("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--max-tokens", "12")["best"]
     assert len(best) == 3
     assert [one["score"] for one in best] == sorted((one["score"] for one in best), reverse=True)
-    said = cli("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--length", "12").stdout
+    said = cli("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--max-tokens", "12").stdout
     assert [line.split("  ")[0] for line in said.splitlines()] == ["1", "2", "3"]
     lines = tmp_path / "lines.txt"
     lines.write_text(f"{TEXT}\nthe people [gMASK]\n")
-    many = js("generate", glm, "--file", lines, "--beam", "2", "--length", "12")
+    many = js("generate", glm, "--file", lines, "--beam", "2", "--max-tokens", "12")
     assert [one["prompt"] for one in many] == lines.read_text().splitlines()
-    assert many[0]["text"] == js("generate", glm, TEXT, "--beam", "2", "--length", "12")["text"]
-    assert cli("generate", glm, "--file", lines, "--beam", "2", "--length", "12").stdout.count("\n") == 2
+    assert many[0]["text"] == js("generate", glm, TEXT, "--beam", "2", "--max-tokens", "12")["text"]
+    assert cli("generate", glm, "--file", lines, "--beam", "2", "--max-tokens", "12").stdout.count("\n") == 2
 
 
 def test_without_a_blank_it_writes_on(js: Js, glm: Path) -> None:
-    found = js("generate", glm, "The king", "--temperature", "0", "--length", "6")
+    found = js("generate", glm, "The king", "--temperature", "0", "--max-tokens", "6")
     assert found["reason"] in ("length", "end")
     assert "blanks" not in found
 
@@ -75,7 +75,7 @@ def test_likelihoods_are_exact(js: Js, glm: Path, text: Path) -> None:
 def test_around_one_blank_a_long_text_is_cut_with_a_note(cli: Cli, glm: Path) -> None:
     """As `next` does; what is not read stays in the text. `--overflow error` refuses it."""
     long = "the king " * 60 + "___" + " of a land" * 60
-    found = cli("generate", glm, long, "--length", "4")
+    found = cli("generate", glm, long, "--max-tokens", "4")
     assert "48" in found.stderr
     assert found.stdout.startswith("the king the king")
     assert found.stdout.endswith(" of a land\n")

@@ -29,7 +29,7 @@ def windowed(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_typical_sampling_draws_and_repeats_itself(js: Js, trained: Path) -> None:
     def write(*more: str | float) -> Any:
-        return js("generate", trained, "The", "--length", 20, "--seed", 1, "--temperature", 1, *more)
+        return js("generate", trained, "The", "--max-tokens", 20, "--seed", 1, "--temperature", 1, *more)
 
     assert write("--typical-p", 0.2) == write("--typical-p", 0.2)
     assert write("--typical-p", 0.2)["text"] != write()["text"]
@@ -38,25 +38,27 @@ def test_typical_sampling_draws_and_repeats_itself(js: Js, trained: Path) -> Non
 
 def test_contrastive_search(js: Js, trained: Path, windowed: Path) -> None:
     for run in (trained, windowed):
-        greedy = js("generate", run, "The", "--length", 12, "--temperature", 0)
-        assert js("generate", run, "The", "--length", 12, "--contrastive", 0)["text"] == greedy["text"]
-        assert js("generate", run, "The", "--length", 12, "--contrastive", 0.6, "--top-k", 1)["text"] == greedy["text"]
-        other = js("generate", run, "The", "--length", 12, "--contrastive", 0.9, "--top-k", 8)
+        greedy = js("generate", run, "The", "--max-tokens", 12, "--temperature", 0)
+        assert js("generate", run, "The", "--max-tokens", 12, "--contrastive", 0)["text"] == greedy["text"]
+        assert (
+            js("generate", run, "The", "--max-tokens", 12, "--contrastive", 0.6, "--top-k", 1)["text"] == greedy["text"]
+        )
+        other = js("generate", run, "The", "--max-tokens", 12, "--contrastive", 0.9, "--top-k", 8)
         assert other["text"] != greedy["text"]
         assert other["nats"] > greedy["nats"] > 0
 
 
 def test_the_end_waits_for_the_least_length(js: Js, trained: Path) -> None:
-    eager = ("generate", trained, "The", "--length", 30, "--seed", 1, "--bias", "<|endoftext|>=50")
+    eager = ("generate", trained, "The", "--max-tokens", 30, "--seed", 1, "--bias", "<|endoftext|>=50")
     assert js(*eager)["tokens"] == 1
-    late = js(*eager, "--min-length", 7)
+    late = js(*eager, "--min-tokens", 7)
     assert (late["tokens"], late["reason"]) == (8, "end")
 
 
 def test_biases_lift_and_ban(js: Js, trained: Path) -> None:
     def write(*biases: str) -> str:
         words = [word for bias in biases for word in ("--bias", bias)]
-        return str(js("generate", trained, "The", "--length", 20, "--temperature", 0, *words)["text"])
+        return str(js("generate", trained, "The", "--max-tokens", 20, "--temperature", 0, *words)["text"])
 
     assert write("z=60") == write("id:122=60") == "z" * 20
     assert write("==60") == "=" * 20
@@ -70,10 +72,10 @@ def test_a_file_of_prompts_is_written_side_by_side(js: Js, cli: Cli, windowed: P
     file = tmp_path / "prompts.txt"
     prompts = ["The king", "a", "Ångström", "The king", "b" * 12, "The king of a land went away"]
     file.write_text("\n".join(prompts) + "\n", encoding="utf-8")
-    words = ("generate", windowed, "--length", 9, "--seed", 5, "--bias", "\\n=3")
+    words = ("generate", windowed, "--max-tokens", 9, "--seed", 5, "--bias", "\\n=3")
     results = js(*words, "--file", file)
     for i, (prompt, result) in enumerate(zip(prompts, results, strict=True)):
-        alone = js("generate", windowed, prompt, "--length", 9, "--seed", 5 + i, "--bias", "\\n=3")
+        alone = js("generate", windowed, prompt, "--max-tokens", 9, "--seed", 5 + i, "--bias", "\\n=3")
         assert {**alone, "nats": pytest.approx(alone["nats"], rel=1e-4)} == result
     assert results[0]["text"] != results[3]["text"]  # one prompt, two seeds
     assert any("\n" in result["text"] for result in results)
@@ -86,7 +88,7 @@ def test_generate_file_in_batches_gives_the_same_texts(
 ) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("The king\n" * 7)
-    words = ("generate", trained, "--file", file, "--length", 9, "--seed", 5)
+    words = ("generate", trained, "--file", file, "--max-tokens", 9, "--seed", 5)
     whole = [result["text"] for result in js(*words)]
     monkeypatch.setattr(sys.modules["nextword.cli.generate"], "BATCH_SIZE", 3)
     assert [result["text"] for result in js(*words)] == whole
@@ -94,24 +96,24 @@ def test_generate_file_in_batches_gives_the_same_texts(
 
 
 def test_a_prompt_longer_than_the_window_is_said_or_refused(cli: Cli, js: Js, windowed: Path, tmp_path: Path) -> None:
-    words = ("generate", windowed, "a" * 40, "--length", 3, "--temperature", 0)
+    words = ("generate", windowed, "a" * 40, "--max-tokens", 3, "--temperature", 0)
     result = cli(*words)
     assert result.stdout.startswith("a" * 40)
     assert "window of 16 tokens" in result.stderr
     assert "first 31 tokens" in result.stderr
     assert cli(*words, "--overflow", "slide").stdout == result.stdout
-    assert "--overflow" not in cli("generate", windowed, "a" * 15, "--length", 3).stderr
+    assert "--overflow" not in cli("generate", windowed, "a" * 15, "--max-tokens", 3).stderr
     refused = cli(*words, "--overflow", "error", fails=True).stderr
     assert "40 tokens" in refused
     assert "overflow" in refused
     file = tmp_path / "prompts.txt"
     file.write_text("short\n" + "b" * 40 + "\n")
-    assert "b" * 10 in cli("generate", windowed, "--file", file, "--length", 3).stderr
+    assert "b" * 10 in cli("generate", windowed, "--file", file, "--max-tokens", 3).stderr
     assert "40 tokens" in cli("generate", windowed, "--file", file, "--overflow", "error", fails=True).stderr
 
 
 def test_without_a_window_there_is_nothing_to_overflow(cli: Cli, trained: Path) -> None:
-    result = cli("generate", trained, "a" * 2000, "--length", 3, "--overflow", "error")
+    result = cli("generate", trained, "a" * 2000, "--max-tokens", 3, "--overflow", "error")
     assert "window" not in result.stderr
 
 
@@ -132,8 +134,8 @@ def test_without_a_window_there_is_nothing_to_overflow(cli: Cli, trained: Path) 
         (["--typical-p", "0.5", "--temperature", "0"], "--typical-p"),
         (["--contrastive", "1.5"], "alpha"),
         (["--contrastive", "0.5", "--beam", "3"], "--contrastive"),
-        (["--min-length", "50", "--length", "20"], "min_length"),
-        (["--min-length", "-1"], "min_length"),
+        (["--min-tokens", "50", "--max-tokens", "20"], "min_length"),
+        (["--min-tokens", "-1"], "min_length"),
         (["--overflow", "cut"], "slide"),
     ],
 )
@@ -144,8 +146,10 @@ def test_generate_with_a_wrong_option_names_it(cli: Cli, trained: Path, words: l
 def test_generate_contrastive_needs_hidden_states(cli: Cli, text: Path, tmp_path: Path) -> None:
     cli("train", "ngram/tiny", "--data", text, "--out", tmp_path / "n")
     assert "Contrastive" in cli("generate", tmp_path / "n", "the", "--contrastive", "0.5", fails=True).stderr
-    for more in (("--typical-p", "0.9"), ("--min-length", "5"), ("--file", text)):
-        assert cli("generate", tmp_path / "n", *(["the"] if "--file" not in more else []), *more, "--length", 6).stdout
+    for more in (("--typical-p", "0.9"), ("--min-tokens", "5"), ("--file", text)):
+        assert cli(
+            "generate", tmp_path / "n", *(["the"] if "--file" not in more else []), *more, "--max-tokens", 6
+        ).stdout
 
 
 def test_a_stream_is_whole_characters_at_every_moment(js: Js, trained: Path) -> None:
@@ -154,7 +158,7 @@ def test_a_stream_is_whole_characters_at_every_moment(js: Js, trained: Path) -> 
         "generate",
         trained,
         "ångström",
-        "--length",
+        "--max-tokens",
         "80",
         "--seed",
         "2",

@@ -55,7 +55,7 @@ def command(place: Path) -> list[Any]:
         place / "bert",
         "--data",
         "glue",
-        "--seeds",
+        "--num-seeds",
         "2",
         "--compare-scratch",
     ]
@@ -166,7 +166,7 @@ def test_submission_without_a_benchmark_run_fails(
     said = cli("predict", tmp_path, "--submission", tmp_path / "x", fails=True).stderr
     assert str(tmp_path) in "".join(said.split())
     said = cli("predict", place / "glue", "a.csv", "--submission", tmp_path / "x", fails=True).stderr
-    assert "--output" in said
+    assert "--out" in said
     (place / "data/glue/RTE/test.tsv").rename(tmp_path / "test.tsv")
     try:
         said = cli("predict", place / "glue/RTE", "--submission", tmp_path / "x", fails=True).stderr

@@ -63,7 +63,7 @@ def test_what_it_cannot_do_comes_with_advice(cli: Cli, bert: Path, tmp_path: Pat
         (["generate", bert, "the king"], "can generate"),
         (["generate", bert, "--file", lines], "can generate"),
         (["evaluate", bert, "--cache"], "--cache"),
-        (["evaluate", bert, "--against", lines], "--against"),
+        (["evaluate", bert, "--overlap-with", lines], "--overlap-with"),
         (["evaluate", bert, "--lines", "--data", lines, "--limit", "3"], "--limit"),
         (["evaluate", bert, "--context", "1000"], "22 tokens"),
         (["embed", bert, lines, "--layer", "last"], "-4:"),

@@ -78,9 +78,9 @@ def test_two_texts_and_other_networks(cli: Cli, js: Js, place: Path, tmp_path: P
 
 def test_seeds_and_going_on(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "colour.csv", *sets("phase.0.steps=4"))
-    found = js(*base, "--seeds", "2", "--out", tmp_path / "k")
+    found = js(*base, "--num-seeds", "2", "--out", tmp_path / "k")
     assert len(found["values"]) == 2
-    again = js(*base, "--seeds", "2", "--out", tmp_path / "k", "--resume")
+    again = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", "--resume")
     assert again["values"] == found["values"]
 
 

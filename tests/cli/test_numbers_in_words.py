@@ -82,11 +82,11 @@ def test_red_speaks_for_more(told: str, place: Path) -> None:
 
 def test_two_texts_whole_numbers_and_seeds(js: Js, place: Path, tmp_path: Path) -> None:
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "stars.csv", "--kind", "regression")
-    found = js(*base, "--seeds", "2", "--out", tmp_path / "k", *sets("phase.0.steps=3"))
+    found = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", *sets("phase.0.steps=3"))
     assert found["metric"] == "spearman"
     assert len(found["values"]) == 2
     assert any("1, 2 … 5" in note for note in found["results"][0]["notes"])
-    again = js(*base, "--seeds", "2", "--out", tmp_path / "k", "--resume", *sets("phase.0.steps=3"))
+    again = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", "--resume", *sets("phase.0.steps=3"))
     assert again["values"] == found["values"]
     model: Any = nextword.load(tmp_path / "k/seed-0", device="cpu")
     one = model.predict([("a 3", "red")])[0]

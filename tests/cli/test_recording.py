@@ -98,7 +98,7 @@ def test_labels_and_vectors_that_a_tagger_was_given_are_recorded_apart(recipes: 
     _, measured = record_result(runs)
     found = [measured[f"{kind}names_accuracy"] for kind in ("", "train_fraction_0_1_", "elmo_")]
     assert (found, measured["test_mean"]) == ([90.0, 50.0, 95.0], 80.0)
-    assert measured["command"] == "nextword transfer bert/finetune --seeds 1"  # it needs no run, and names its data
+    assert measured["command"] == "nextword transfer bert/finetune --num-seeds 1"  # it needs no run, and names its data
     assert "/a/path" not in (recipes / "bert" / measured["log"]).read_text()
 
 
@@ -119,7 +119,7 @@ TAGGER = (
 
 
 def tagged(runs: Path, name: str, tests: list[float], model: str = "", task: str = "") -> None:
-    """A folder of taggers, one a seed, as `transfer --seeds` leaves it."""
+    """A folder of taggers, one a seed, as `transfer --num-seeds` leaves it."""
     scores = {"span_f1": 0.9}
     given = {"data": "conll2003", "metric": "span_f1", "source": "", "dev": scores}
     results = [{**given, "seed": i, "test": {"span_f1": value}} for i, value in enumerate(tests)]
@@ -154,7 +154,7 @@ def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_a
     assert measured["elmo_test_conll2003_span_f1"] == 93.0
     assert measured["elmo_train_fraction_0_1_test_conll2003_span_f1"] == 80.0
     assert (measured["seeds"], measured["device"], measured["commit"]) == (3, "H200", "abc")
-    assert measured["command"] == "nextword transfer tagger/ner --seeds 3"
+    assert measured["command"] == "nextword transfer tagger/ner --num-seeds 3"
     text = path.with_name(measured["log"]).read_text()
     assert len(text.splitlines()) == 9
     assert "/somebody" not in text + path.read_text()
@@ -175,7 +175,7 @@ def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_lab
     assert (measured["test_conll2003_span_f1"], measured["split"]) == (91.0, "test")
     assert measured["labels_alone_test_conll2003_span_f1"] == 80.0
     assert "conll2003_span_f1" not in measured
-    assert measured["command"] == "nextword transfer tagger/ner --merge-dev --seeds 3"
+    assert measured["command"] == "nextword transfer tagger/ner --merge-dev --num-seeds 3"
     assert '"dev"' not in path.with_name(measured["log"]).read_text()
 
 

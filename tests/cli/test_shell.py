@@ -19,7 +19,7 @@ def shell(script: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(["bash", "-o", "pipefail", "-c", script], env=environ, capture_output=True, timeout=120)
 
 
-@pytest.mark.parametrize("words", ["generate RUN The --length 3000", "papers --json"])
+@pytest.mark.parametrize("words", ["generate RUN The --max-tokens 3000", "papers --json"])
 def test_a_reader_may_stop_reading(trained: Path, words: str) -> None:
     done = shell(f"{PYTHON} -m nextword {words.replace('RUN', str(trained))} | head -c 3")
     assert len(done.stdout) == 3
@@ -28,7 +28,7 @@ def test_a_reader_may_stop_reading(trained: Path, words: str) -> None:
 
 
 def test_output_is_utf8_whatever_the_locale(trained: Path) -> None:
-    command = f"{PYTHON} -m nextword generate {trained} 'Größe ✓ 東京' --length 2 --temperature 0"
+    command = f"{PYTHON} -m nextword generate {trained} 'Größe ✓ 東京' --max-tokens 2 --temperature 0"
     done = shell(command, LC_ALL="C")
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode("utf-8").startswith("Größe ✓ 東京")

@@ -60,7 +60,7 @@ def test_several_tasks_have_one_column_each(cli: Cli, js: Js, place: Path, tmp_p
 def test_seeds_with_a_training_fraction_and_features(js: Js, place: Path, tmp_path: Path) -> None:
     run_of(tmp_path / "bert", "bert")
     found = js(
-        *("transfer", "tagger/tiny", "--data", place / "names", "--out", tmp_path / "out", "--seeds", "2"),
+        *("transfer", "tagger/tiny", "--data", place / "names", "--out", tmp_path / "out", "--num-seeds", "2"),
         *("--train-fraction", "0.25", "--features", tmp_path / "bert", *quick("phase.0.epochs=1")),
     )
     assert found["metric"] == "span_f1"
@@ -89,7 +89,7 @@ def test_plain_text_is_tokenized_and_written_as_columns(cli: Cli, place: Path, t
     assert [line.split("\t")[0] for line in said.splitlines()[:6]] == [
         *("mister", "Karo", "went", "to", "Velopolis", ".")
     ]
-    cli("predict", place / "run", lines, "--output", tmp_path / "out.jsonl")
+    cli("predict", place / "run", lines, "--out", tmp_path / "out.jsonl")
     rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [len(row["words"]) for row in rows] == [6, 0, 5]
     assert all(len(row["words"]) == len(row["tags"]) for row in rows)
@@ -98,7 +98,7 @@ def test_plain_text_is_tokenized_and_written_as_columns(cli: Cli, place: Path, t
 
 def test_columns_have_gold_and_predicted_tags(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     file = place / "names/test.conll"
-    found = cli("predict", place / "run", file, "--output", tmp_path / "out.conll")
+    found = cli("predict", place / "run", file, "--out", tmp_path / "out.conll")
     assert "span_f1" in found.stderr
     rows = (tmp_path / "out.conll").read_text().splitlines()
     gold = [line for line in file.read_text().splitlines() if line]
@@ -110,7 +110,7 @@ def test_columns_have_gold_and_predicted_tags(cli: Cli, js: Js, place: Path, tmp
 
 def test_json_and_output_agree(js: Js, place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out.conll"
-    found = js("predict", place / "run", place / "names/test.conll", "--output", out)
+    found = js("predict", place / "run", place / "names/test.conll", "--out", out)
     said = [line.split("\t")[-1] for line in out.read_text().splitlines() if line]
     assert said == [tag for one in found["sentences"] for tag in one["tags"]]
     assert found["file"] == str(out)
@@ -150,7 +150,7 @@ def test_malformed_input_fails(cli: Cli, place: Path, tmp_path: Path, name: str,
         (tmp_path / name).write_text(content)
         words = ("predict", place / "run", tmp_path / name)
     else:
-        words = ("predict", place / "run", place / "names/test.conll", "--output", tmp_path / name)
+        words = ("predict", place / "run", place / "names/test.conll", "--out", tmp_path / name)
     assert said in " ".join(cli(*words, fails=True).stderr.split())
 
 

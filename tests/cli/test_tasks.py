@@ -26,11 +26,11 @@ def rte(tmp_path: Path) -> Path:
 
 
 def test_evaluate_lists_tasks_without_a_run(js: Js, cli: Cli) -> None:
-    rows = {row["name"]: row for row in js("evaluate", "--tasks")}
+    rows = {row["name"]: row for row in js("evaluate", "--list-tasks")}
     assert rows["lambada"]["rule"] == "word"
     assert (rows["arithmetic"]["installed"], rows["rte"]["installed"]) == (True, False)
     assert rows["cola"]["metric"] == "mcc"
-    said = cli("evaluate", "--tasks").stdout
+    said = cli("evaluate", "--list-tasks").stdout
     assert all(name in said for name in rows)
 
 
@@ -92,7 +92,7 @@ def test_a_task_of_ones_own(js: Js, run: Path, tmp_path: Path) -> None:
     ("words", "said"),
     [
         (("--task", "lamdaba"), "lambada"),
-        (("--task", "story-cloze"), "nextword data story-cloze --from PATH"),
+        (("--task", "story-cloze"), "nextword data story-cloze --install PATH"),
         (("--task", "rte", "--data", "RTE", "--shots", "7"), "--shots 7"),
         (("--task", "rte", "--data", "RTE", "--shots", "-1"), "--shots -1"),
         (("--task", "rte", "--data", "RTE", "--split", "test"), "test.tsv"),

@@ -161,17 +161,17 @@ def test_what_a_run_cannot_do(
 def test_lines_of_a_file_stay_in_their_places(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
     """What is written lies beside its source, also where that is empty."""
     (tmp_path / "sources.txt").write_text("sst2 sentence: good\n\nsst2 sentence: bad\n")
-    lines = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--length", 4).stdout.split("\n")
+    lines = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--max-tokens", 4).stdout.split("\n")
     assert len(lines) == 4
     assert lines[1] == lines[3] == ""
 
 
 def test_a_long_source_is_read_all_the_same_with_a_note(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
     long, short = "sst2 sentence: " + "good " * 60, "sst2 sentence: good"
-    assert "40 tokens" in cli("generate", tasks_run, long, "--length", 3).stderr
-    assert not cli("generate", tasks_run, short, "--length", 3).stderr
+    assert "40 tokens" in cli("generate", tasks_run, long, "--max-tokens", 3).stderr
+    assert not cli("generate", tasks_run, short, "--max-tokens", 3).stderr
     (tmp_path / "sources.txt").write_text(f"{long}\n{short}\n")
-    told = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--length", 3).stderr
+    told = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--max-tokens", 3).stderr
     assert "1 of 2 sources are longer" in told
 
 
@@ -211,12 +211,12 @@ def test_what_is_missing_from_a_text_is_written_into_it(cli: Cli, js: Js, mender
     text = "The king of ___ went to see his ___."
     lm: Any = nextword.load(mender)
     (wanted,) = lm.infill(text, Beam(3), Stop(20))
-    found = js("generate", mender, text, "--beam", 3, "--length", 20)
+    found = js("generate", mender, text, "--beam", 3, "--max-tokens", 20)
     assert (found["text"], found["blanks"]) == (wanted.text, list(wanted.blanks))
     assert found["text"].startswith("The king of ")
     assert found["text"].endswith(".")
     (tmp_path / "lines.txt").write_text(f"{text}\n\nthe ___ of a land\n")
-    lines = cli("generate", mender, "--file", tmp_path / "lines.txt", "--length", 20).stdout.split("\n")
+    lines = cli("generate", mender, "--file", tmp_path / "lines.txt", "--max-tokens", 20).stdout.split("\n")
     assert len(lines) == 4
     assert lines[1] == lines[3] == ""
     (tmp_path / "lines.txt").write_text(f"{text}\n\nthe land\n")
@@ -235,7 +235,7 @@ def test_its_card_says_what_it_is_for(mender: Path) -> None:
 
 
 def test_pairs_read_blanks_as_they_stand(js: Js, tasks_run: Path) -> None:
-    found = js("generate", tasks_run, "sst2 sentence: a ___ film", "--length", 3)
+    found = js("generate", tasks_run, "sst2 sentence: a ___ film", "--max-tokens", 3)
     assert "blanks" not in found
 
 

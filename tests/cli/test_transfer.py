@@ -61,7 +61,7 @@ def test_predict_adds_columns_to_a_csv(cli: Cli, js: Js, told: Any, place: Path,
     assert right >= 18
     assert f"against the column 'label': accuracy {100 * right / 20:.1f}" in said.stderr
     assert all(abs(float(row["p(blue)"]) + float(row["p(red)"]) - 1) < 1e-5 for row in rows)
-    done = cli("predict", place / "out", place / "new.csv", "--output", tmp_path / "out.jsonl")
+    done = cli("predict", place / "out", place / "new.csv", "--out", tmp_path / "out.jsonl")
     assert "20 predictions" in done.stdout
     kept = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [one["predicted"] for one in kept] == [row["predicted"] for row in rows]
@@ -199,7 +199,7 @@ def test_pairs_and_regression(cli: Cli, js: Js, place: Path, tmp_path: Path) -> 
 
 def test_seeds_from_scratch_are_summarized_and_resumed(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
-    words += ["--out", tmp_path / "k", "--seeds", "2", "--scratch", "--set", "phase.0.steps=2"]
+    words += ["--out", tmp_path / "k", "--num-seeds", "2", "--scratch", "--set", "phase.0.steps=2"]
     said = cli(*words).stdout
     assert "mean, 95 % interval" in said
     assert "±" in said
@@ -209,10 +209,10 @@ def test_seeds_from_scratch_are_summarized_and_resumed(cli: Cli, js: Js, place: 
     assert all(result["scratch"] for result in found["results"])
     said = cli("predict", tmp_path / "k", place / "new.csv", fails=True).stderr
     assert "seed-0, seed-1" in said
-    listed = js("runs", "--in", tmp_path)
+    listed = js("runs", "--folder", tmp_path)
     assert [Path(one["run"]).name for one in listed] == ["seed-0", "seed-1"]
     assert all(one["task"]["accuracy"] >= 0 for one in listed)
-    shown = cli("runs", "--in", tmp_path).stdout
+    shown = cli("runs", "--folder", tmp_path).stdout
     assert "finished · accuracy" in shown
     assert "bert" in cli("runs", tmp_path / "k/seed-0").stdout
 
@@ -225,7 +225,7 @@ def test_glue_suite_reuses_finished_tasks(
         for name, text in SAMPLES[task].items():
             (tmp_path / "glue" / task / name).write_text(text, encoding="utf-8")
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
-    words = ["transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=1", "--seeds", "2"]
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=1", "--num-seeds", "2"]
     js(*words, "--data", "RTE", "--out", tmp_path / "suite/RTE")  # a process of its own, for example
     said = cli(*words, "--data", "glue", "--out", tmp_path / "suite", "--resume")
     assert said.stderr.count("RTE") == 0  # finished before

@@ -27,7 +27,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def asked(place: Path, out: Path, *more: str | Path) -> tuple[str | Path, ...]:
     data = ("--from", place / "bert", "--data", place / "colour.csv")
-    return "transfer", "bert/finetune", *data, "--seeds", "2", "--out", out, *SHORT, *more
+    return "transfer", "bert/finetune", *data, "--num-seeds", "2", "--out", out, *SHORT, *more
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +42,19 @@ def test_finished_run_with_the_same_settings_is_reused(
     before = contents(place / "k/seed-0")
     assert js(*asked(place, place / "k", "--resume"))["values"] == finished["values"]
     monkeypatch.chdir(place)  # a path is the same, written in full or not
-    near = ("transfer", "bert/finetune", "--from", "bert", "--data", "colour.csv", "--seeds", "2", "--out", "k", *SHORT)
+    near = (
+        "transfer",
+        "bert/finetune",
+        "--from",
+        "bert",
+        "--data",
+        "colour.csv",
+        "--num-seeds",
+        "2",
+        "--out",
+        "k",
+        *SHORT,
+    )
     assert js(*near, "--resume")["values"] == finished["values"]
     assert contents(place / "k/seed-0") == before
 
@@ -108,7 +120,7 @@ def test_existing_files_are_never_overwritten(cli: Cli, place: Path, finished: A
     for name in ("p.csv", "lines.npy", "lines.safetensors", "v.npy"):
         (tmp_path / name).write_text("mine")
     for words in (
-        ("predict", run, lines, "--output", tmp_path / "p.csv"),
+        ("predict", run, lines, "--out", tmp_path / "p.csv"),
         ("embed", place / "bert", lines),
         ("embed", place / "bert", lines, "--out", tmp_path / "v.npy"),
     ):
@@ -118,7 +130,7 @@ def test_existing_files_are_never_overwritten(cli: Cli, place: Path, finished: A
         assert contents(tmp_path) == before
     cli("embed", place / "bert", lines, "--query", "a house")  # nothing is written
     (tmp_path / "p.csv").unlink()
-    cli("predict", run, lines, "--output", tmp_path / "p.csv")
+    cli("predict", run, lines, "--out", tmp_path / "p.csv")
 
 
 # ------------------------------------------------------------------------------------------------ what is said

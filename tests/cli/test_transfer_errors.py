@@ -60,7 +60,7 @@ def test_many_classes_and_regression_have_their_own_tables(cli: Cli, js: Js, pla
 
 
 def test_json_of_several_seeds_includes_their_errors(js: Js, place: Path, tmp_path: Path) -> None:
-    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--seeds", "2")
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--num-seeds", "2")
     found = js(*words, "--out", tmp_path / "k", "--set", "phase.0.steps=1")
     assert [one["examples"] for one in found["errors"]] == [20, 20]
     assert any("20 of 200" in note for note in found["results"][0]["notes"])

@@ -143,14 +143,14 @@ def test_label_words_replace_labels_in_the_prompt(js: Js, told: Any, place: Path
 
 def test_seeds_draw_different_examples(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     base = asked(place, "lstm", "colour.csv", tmp_path / "k", SPACED, "task.shots=3")
-    found = js(*base, "--seeds", "3")
+    found = js(*base, "--num-seeds", "3")
     assert len(found["values"]) == 3
     assert found["interval"] is not None
     prompts = [(tmp_path / f"k/seed-{k}/prompt.txt").read_text() for k in range(3)]
     assert len(set(prompts)) == 3
-    again = js(*base, "--seeds", "3", "--resume")
+    again = js(*base, "--num-seeds", "3", "--resume")
     assert again["values"] == found["values"]
-    other = cli(*base[:-1], "task.shots=5", "--seeds", "3", "--resume", fails=True).stderr
+    other = cli(*base[:-1], "task.shots=5", "--num-seeds", "3", "--resume", fails=True).stderr
     assert "task.shots is 3 there and 5 here" in " ".join(other.split())
     both = js("predict", tmp_path / "k/seed-0", place / "test.csv", "--ensemble", tmp_path / "k/seed-1")
     each = [np.load(tmp_path / f"k/seed-{k}/predictions.npz")["test"] for k in range(2)]

@@ -112,7 +112,7 @@ def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) ->
     assert whole["scores"]["accuracy"] == right / 40
     assert whole["run"] == f"{place / 'ahead'} + {place / 'back'}"
     done = cli(
-        "predict", place / "ahead", place / "new.csv", "--ensemble", place / "back", "--output", tmp_path / "o.jsonl"
+        "predict", place / "ahead", place / "new.csv", "--ensemble", place / "back", "--out", tmp_path / "o.jsonl"
     )
     assert "40 predictions" in done.stdout
     kept = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
@@ -133,7 +133,7 @@ def test_in_eight_bits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     assert table(at_once.stdout) == after
     files = [path / "model.safetensors" for path in (place / "ahead", small)]
     assert files[1].stat().st_size < 0.4 * files[0].stat().st_size
-    assert [run["parameters"] for run in js("runs", "--in", tmp_path)] == [
+    assert [run["parameters"] for run in js("runs", "--folder", tmp_path)] == [
         RunFolder.open(place / "ahead").manifest["parameters"]
     ]
     cli("predict", small, place / "new.csv", "--ensemble", place / "back")

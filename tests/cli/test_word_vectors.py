@@ -96,7 +96,7 @@ def test_every_row_of_a_table_has_a_vector(cli: Cli, js: Js, place: Path, tmp_pa
     assert (facts["texts"], facts["empty"]) == (6, [1, 3, 6])
     assert any("3 of 6 rows have no text" in note for note in facts["notes"])
     assert sorted(row["line"] for row in js("embed", run, file, "--query", "king")["lines"]) == [2, 4, 5]
-    in_groups = js("embed", run, file, "--groups", 2)["groups"]
+    in_groups = js("embed", run, file, "--clusters", 2)["clusters"]
     assert sorted(row["line"] for group in in_groups for row in group) == [2, 4, 5]
     file.write_text('{"text": ""}\n' if ending == ".jsonl" else f"n{mark}text\n1{mark}\n")
     assert "no row with a text" in cli("embed", run, file, "--query", "king", fails=True).stderr
@@ -106,7 +106,7 @@ def test_vectors_are_written_beside_what_is_shown(cli: Cli, js: Js, place: Path,
     run, lines = place / "glove", tmp_path / "lines.txt"
     lines.write_text("the king said\nbread and water :fire: [b]\n\nsee the house\n")
     cli("embed", run, lines, "--out", tmp_path / "alone.npy")
-    for i, asked in enumerate((("--groups", 2), ("--query", "bread"))):
+    for i, asked in enumerate((("--clusters", 2), ("--query", "bread"))):
         out = tmp_path / f"{i}.npy"
         said = " ".join(cli("embed", run, lines, *asked, "--out", out).stdout.split())
         assert "3 vectors of size 32" in said
@@ -114,13 +114,13 @@ def test_vectors_are_written_beside_what_is_shown(cli: Cli, js: Js, place: Path,
         np.testing.assert_array_equal(np.load(out), np.load(tmp_path / "alone.npy"))
         found = js("embed", run, lines, *asked, "--out", tmp_path / f"{i}.safetensors")
         assert found["file"] == str(tmp_path / f"{i}.safetensors")
-        assert {"groups", "lines"} & set(found)
+        assert {"clusters", "lines"} & set(found)
         assert (tmp_path / f"{i}.safetensors").is_file()
         assert "exists" in cli("embed", run, lines, *asked, "--out", out, fails=True).stderr
         assert ".npy or .safetensors" in cli("embed", run, lines, *asked, "--out", "v.txt", fails=True).stderr
         cli("embed", run, lines, *asked)
     assert not (tmp_path / "lines.npy").exists()  # unless asked for
-    cli("embed", run, lines, "--groups", 9, "--out", tmp_path / "none.npy", fails=True)
+    cli("embed", run, lines, "--clusters", 9, "--out", tmp_path / "none.npy", fails=True)
     assert not (tmp_path / "none.npy").exists()
 
 

@@ -39,8 +39,8 @@ def test_what_is_said_is_so(slug: str, more: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("slug", "more", "first"),
     [
-        ("gru", [], "generate {} --length 60 --temperature 0.8"),
-        ("xlnet", [], "generate {} --length 60 --temperature 0.8"),
+        ("gru", [], "generate {} --max-tokens 60 --temperature 0.8"),
+        ("xlnet", [], "generate {} --max-tokens 60 --temperature 0.8"),
         ("ulmfit", ["model.backward=true"], "embed {} lines.txt --out vectors.npy"),
         ("bert", [], 'next {} "The ___ is"'),
         ("elmo", [], "embed {} lines.txt --words --layer all"),

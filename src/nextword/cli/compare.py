@@ -37,7 +37,9 @@ def compare(
     ] = None,
     data: Annotated[str, typer.Option("--data", help="Text: a path or a name. Default: the built-in corpus.")] = "",
     minutes: Annotated[float, typer.Option("--minutes", help="Training time for all models together.")] = 4.0,
-    out: Annotated[str, typer.Option("--out", help="Folder for runs and report. Default: runs/compare-<data>.")] = "",
+    out: Annotated[
+        str, typer.Option("--out", "-o", help="Folder for runs and report. Default: runs/compare-<data>.")
+    ] = "",
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting of every recipe.")
     ] = None,
@@ -135,7 +137,7 @@ def _print_example_commands(best: Mapping[str, Any], comparison: Mapping[str, An
         passage = (comparison["passage"] or {}).get("text") or "the"
         prompt = " ".join(passage.split()[:4]).replace('"', "")
         if "generate" in can:
-            commands = [f'generate {run} "{prompt}" --length 80', f'next {run} "{prompt}"']
+            commands = [f'generate {run} "{prompt}" --max-tokens 80', f'next {run} "{prompt}"']
         else:
             fill = [f'next {run} "{prompt} ___"'] if "fill" in can else []
             commands = fill + ([f"embed {run} my.txt --out vectors.npy"] if "embed" in can else [])

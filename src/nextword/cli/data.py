@@ -40,25 +40,25 @@ def data(
         ),
     ] = "",
     source: Annotated[
-        Path | None, typer.Option("--from", metavar="PATH", help="Install it from a folder, file or archive.")
+        Path | None, typer.Option("--install", metavar="PATH", help="Install it from a folder, file or archive.")
     ] = None,
-    get: Annotated[bool, typer.Option("--get", help="Download it from its owner. Nothing else downloads.")] = False,
-    clean: Annotated[Path | None, typer.Option("--clean", metavar="OUT", help="Clean it into a new folder.")] = None,
+    download: Annotated[
+        bool, typer.Option("--download", help="Download it from its owner. Nothing else downloads.")
+    ] = False,
     deduplicate: Annotated[
-        bool, typer.Option("--deduplicate", help="With --clean: keep the first of near-duplicate documents.")
+        bool, typer.Option("--deduplicate", help="Clean: keep the first of near-duplicate documents.")
     ] = False,
     quality: Annotated[
         str,
-        typer.Option(
-            "--quality", metavar="GOOD", help="With --clean: keep what looks like this text, or a saved classifier."
-        ),
+        typer.Option("--quality", metavar="TEXT", help="Clean: keep what resembles this text, or a saved classifier."),
     ] = "",
-    against: Annotated[
+    decontaminate: Annotated[
         list[str] | None,
         typer.Option(
-            "--against", metavar="EVAL", help="With --clean: remove the text of this evaluation set. Repeatable."
+            "--decontaminate", metavar="EVAL", help="Clean: remove the text of an evaluation set. Repeatable."
         ),
     ] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="New folder for the cleaned text.")] = None,
     seed: Annotated[int, typer.Option("--seed", help="Random seed of the quality filter.")] = 0,
     json: Json = False,
     quiet: Quiet = False,
@@ -70,30 +70,32 @@ def data(
       nextword data tasks
       nextword data wikitext-2
       nextword data multi30k:en-fr
-      nextword data ptb --from Downloads/simple-examples.tgz
-      nextword data tinyshakespeare --get
-      nextword data crawl.jsonl --clean crawl-clean --deduplicate --quality enwiki --against wikitext-2-raw
+      nextword data ptb --install Downloads/simple-examples.tgz
+      nextword data tinyshakespeare --download
+      nextword data crawl.jsonl --deduplicate --quality enwiki --decontaminate wikitext-2-raw --out clean
     """
     from nextword.core.errors import InvalidSetting
 
-    if clean or deduplicate or quality or against:
-        if not clean or source or get:
+    filters = {"--deduplicate": deduplicate, "--quality": quality, "--decontaminate": decontaminate}
+    if out or any(filters.values()):
+        if not name or not out or not any(filters.values()) or source or download:
             raise InvalidSetting(
-                "--deduplicate, --quality and --against need --clean OUT, and cannot be combined with --from or --get.",
-                key="clean",
+                f"Cleaning needs a text, {', '.join(filters)}, and a new folder: nextword data NAME --deduplicate "
+                "--out FOLDER.",
+                key="out",
             )
-        _clean(name, clean, deduplicate, quality, against or [], seed, json, quiet)
+        _clean(name, out, deduplicate, quality, decontaminate or [], seed, json, quiet)
         return
-    if source and get:
-        raise InvalidSetting("--from uses your files, --get downloads them. Choose one.", key="get")
-    if not name and (source or get):
-        raise InvalidSetting("--from and --get need a data set: nextword data NAME --from PATH.", key="name")
+    if source and download:
+        raise InvalidSetting("--install uses your files, --download fetches them. Choose one.", key="download")
+    if not name and (source or download):
+        raise InvalidSetting("Name the data set: nextword data NAME --install PATH, or --download.", key="name")
     if not name:
         _list_data_sets(json)
-    elif name == TASKS and not source and not get and not Path(name).exists():
+    elif name == TASKS and not source and not download and not Path(name).exists():
         _list_tasks(json)
     else:
-        if source or get:
+        if source or download:
             _install(name, source, quiet)
         _describe(name, json, quiet)
 
@@ -148,7 +150,9 @@ def _list_data_sets(json: bool) -> None:
             f"[green]{place}[/]" if row["place"] else "",
         )
     console.print(table)
-    console.print("[dim]Describe one: nextword data NAME · install one: nextword data NAME --from PATH (or --get)[/]")
+    console.print(
+        "[dim]Describe one: nextword data NAME · install one: nextword data NAME --install PATH (or --download)[/]"
+    )
     console.print("[dim]Pairs to translate: nextword data bible (built in), or a data set such as multi30k:en-de[/]")
     console.print("[dim]All tasks: nextword data tasks[/]")
 
@@ -241,9 +245,9 @@ def _print_how_to_install(about: dict[str, Any]) -> None:
     console.print("  [yellow]not installed[/]. Expected files:", soft_wrap=True)
     for split, names in about["layout"].items():
         console.print(f"    {split:6} {escape(' or '.join(names))}", soft_wrap=True)
-    console.print(f"  Install it: nextword data {about['name']} --from PATH", soft_wrap=True)
+    console.print(f"  Install it: nextword data {about['name']} --install PATH", soft_wrap=True)
     if about["get"]:
-        console.print(f"  Or download it from its owner: nextword data {about['name']} --get", soft_wrap=True)
+        console.print(f"  Or download it from its owner: nextword data {about['name']} --download", soft_wrap=True)
 
 
 def _print_pairs(about: dict[str, Any]) -> None:
@@ -284,15 +288,10 @@ def _print_plain_table(headings: tuple[str, ...], rows: list[list[str]]) -> None
 
 
 def _clean(
-    name: str, out: Path, deduplicate: bool, good: str, against: list[str], seed: int, json: bool, quiet: bool
+    name: str, out: Path, deduplicate: bool, good: str, evaluation_sets: list[str], seed: int, json: bool, quiet: bool
 ) -> None:
-    from nextword.core.errors import InvalidSetting
     from nextword.data.filters.clean_named import clean_named_corpus
 
-    if not name:
-        raise InvalidSetting("--clean needs a text: nextword data NAME --clean OUT --deduplicate.", key="name")
-    if not (deduplicate or good or against):
-        raise InvalidSetting("--clean needs at least one of --deduplicate, --quality and --against.", key="clean")
     quiet = quiet or json
     print_columns([name], quiet)
     report = clean_named_corpus(
@@ -301,7 +300,7 @@ def _clean(
         lambda label, total: progress_bar(label, total, quiet),
         deduplicate=deduplicate,
         good=good,
-        against=against,
+        against=evaluation_sets,
         seed=seed,
     )
     if json:

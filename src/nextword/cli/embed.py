@@ -39,13 +39,14 @@ def embed(
         bool, typer.Option("--words", help="One vector per word instead of per line; allows --layer all.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", help=".npy or .safetensors. Default: FILE.npy; --words: FILE.safetensors.")
+        Path | None,
+        typer.Option("--out", "-o", help=".npy or .safetensors. Default: FILE.npy; --words: FILE.safetensors."),
     ] = None,
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text.")] = "",
-    groups: Annotated[int, typer.Option("--groups", help="Cluster the lines into this many groups.", min=0)] = 0,
+    clusters: Annotated[int, typer.Option("--clusters", help="Cluster the lines into this many clusters.", min=0)] = 0,
     nearest: Annotated[str, typer.Option("--nearest", help="Show the words nearest to this word.")] = "",
     analogy: Annotated[str, typer.Option("--analogy", help="Words nearest to a sum: king - man + woman.")] = "",
-    k: Annotated[int, typer.Option("-k", help="Number of lines or words to show.", min=1)] = 10,
+    k: Annotated[int, typer.Option("--top", "-k", help="Number of lines or words to show.", min=1)] = 10,
     device: Device = "auto",
     precision: Precision = "fp32",
     json: Json = False,
@@ -53,7 +54,7 @@ def embed(
     """Write a vector for every line, or for every word; find the nearest lines or words.
 
     In a csv, tsv or jsonl file every row gets a vector, zeros if its text is empty; in a text file every line that is
-    not blank. With --query and --groups, vectors are written only if you give --out.
+    not blank. With --query and --clusters, vectors are written only if you give --out.
 
     With --words, the file has one tensor per line, named 0, 1, 2 …: (words, width), or with --layer all (layers, words,
     width); its metadata has the words. A network that reads characters has a vector for any word.
@@ -66,7 +67,7 @@ def embed(
       nextword embed runs/lstm-tiny lines.txt --query "the king of Israel"
       cat notes/*.txt | nextword embed runs/lstm-tiny - --out vectors.npy
       nextword embed runs/bert-tiny reviews.csv:review --query "a waste of time"
-      nextword embed runs/bert-tiny lines.txt --groups 8 -k 3
+      nextword embed runs/bert-tiny lines.txt --clusters 8 -k 3
       nextword embed runs/bert-tiny lines.txt --layer -4: --pool first --out vectors.npy
       nextword embed runs/elmo-wiki lines.txt --words --layer all --out vectors.safetensors
       nextword embed runs/word2vec-tiny --nearest function -k 5
@@ -75,21 +76,21 @@ def embed(
     from nextword.lm.loading import load
     from nextword.lm.text_files import read_text_file
 
-    text_options = {"--out": out, "--query": query, "--groups": groups, "--words": words}
+    text_options = {"--out": out, "--query": query, "--clusters": clusters, "--words": words}
     _check_options(text_options, file, nearest, analogy, layer, pool)
     if nearest or analogy:
         _print_nearest_words(run, nearest, analogy, k, device, json)
         return
     assert file is not None
     texts = read_text_file(file)
-    target = None if out is None and (query or groups) else _check_target(out, texts.path, words)
+    target = None if out is None and (query or clusters) else _check_target(out, texts.path, words)
     notes = [*texts.notes, *([] if words else texts.describe_empty())]
     print_warnings(notes)
     lm: Any = load(run, device, precision)
     if words and target:
         _embed_words(lm, texts, layer, target, json)
         return
-    _embed_lines(lm, texts, layer, pool or "mean", query, groups, k, target, notes, json)
+    _embed_lines(lm, texts, layer, pool or "mean", query, clusters, k, target, notes, json)
 
 
 def _check_options(
@@ -117,10 +118,10 @@ def _check_options(
         raise InvalidSetting(
             "--pool makes one vector per line, --words one per word. Choose one.", key="pool", value=pool
         )
-    if text_options["--words"] and (text_options["--query"] or text_options["--groups"]):
-        raise InvalidSetting("--query and --groups compare lines. Leave --words out.", key="words")
-    if text_options["--query"] and text_options["--groups"]:
-        raise InvalidSetting("Choose one of --query and --groups.", key="query")
+    if text_options["--words"] and (text_options["--query"] or text_options["--clusters"]):
+        raise InvalidSetting("--query and --clusters compare lines. Leave --words out.", key="words")
+    if text_options["--query"] and text_options["--clusters"]:
+        raise InvalidSetting("Choose one of --query and --clusters.", key="query")
 
 
 def _check_target(out: Path | None, file: Path, words: bool) -> Path:
@@ -148,7 +149,7 @@ def _embed_lines(
     layer: str,
     pool: str,
     query: str,
-    groups: int,
+    clusters: int,
     k: int,
     target: Path | None,
     notes: list[str],
@@ -169,11 +170,11 @@ def _embed_lines(
         result = {"query": query, "layer": layer, "pool": pool, "lines": rows}
         if not json:
             _print_rows(rows)
-    elif groups:
-        result["groups"] = cluster_texts(texts, vectors, groups)
+    elif clusters:
+        result["clusters"] = cluster_texts(texts, vectors, clusters)
         if not json:
-            for i, members in enumerate(result["groups"]):
-                console.print(f"[bold]group {i}[/] · {len(members):,} {'line' if len(members) == 1 else 'lines'}")
+            for i, members in enumerate(result["clusters"]):
+                console.print(f"[bold]cluster {i}[/] · {len(members):,} {'line' if len(members) == 1 else 'lines'}")
                 _print_rows(members[:k])
     if target:
         aligned = texts.align(vectors[: len(lines)])

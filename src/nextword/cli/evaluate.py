@@ -56,19 +56,23 @@ def evaluate(
             "--set", metavar="A.B=C", help="Settings: cache.lambda, cache.theta, dynamic.rate, task.rule, beam.…"
         ),
     ] = None,
-    task: Annotated[str, typer.Option("--task", help="Task posed as text: a name (--tasks) or a .toml file.")] = "",
+    task: Annotated[
+        str, typer.Option("--task", help="Task posed as text: a name (--list-tasks) or a .toml file.")
+    ] = "",
     shots: Annotated[int, typer.Option("--shots", help="Solved examples before each question of --task.")] = 0,
     limit: Annotated[
         int, typer.Option("--limit", help="Evaluate a sample of this many questions, tokens or pairs.")
     ] = 0,
-    tasks: Annotated[bool, typer.Option("--tasks", help="List the tasks for --task.")] = False,
+    tasks: Annotated[bool, typer.Option("--list-tasks", help="List the tasks for --task.")] = False,
     seed: Annotated[int, typer.Option("--seed", help="Random seed for shots and samples of --task.")] = 0,
     beam: Annotated[
         int | None, typer.Option("--beam", help="Beam width for sequence-to-sequence runs. Default: greedy.")
     ] = None,
-    against: Annotated[
+    overlap_with: Annotated[
         str,
-        typer.Option("--against", metavar="DATA", help="Training text: score documents that overlap with it apart."),
+        typer.Option(
+            "--overlap-with", metavar="DATA", help="Training text: score documents that overlap with it separately."
+        ),
     ] = "",
     device: Device = "auto",
     json: Json = False,
@@ -93,8 +97,8 @@ def evaluate(
       nextword evaluate runs/lstm-tiny --cache
       nextword evaluate runs/lstm-tiny --cache --set cache.window=500 --set cache.theta=1 --set cache.lambda=0.1
       nextword evaluate runs/lstm-tiny --dynamic --set dynamic.rate=1e-4
-      nextword evaluate runs/gpt2-small --data held-out.txt --against wikipedia
-      nextword evaluate --tasks
+      nextword evaluate runs/gpt2-small --data held-out.txt --overlap-with wikipedia
+      nextword evaluate --list-tasks
       nextword evaluate runs/gpt2-small --task lambada
       nextword evaluate runs/gpt2-small --task rte --shots 4 --limit 200
       nextword evaluate runs/seq2seq-multi30k --beam 5 --set beam.length_penalty=1
@@ -109,7 +113,7 @@ def evaluate(
     if not run:
         raise InvalidSetting("Name a run folder: nextword evaluate RUN. `nextword runs` lists yours.", key="run")
     is_text_mode = {"--context": context, "--stride": stride, "--lines": lines, "--cache": cache, "--dynamic": dynamic}
-    _check_options(is_text_mode, task, shots, limit, against)
+    _check_options(is_text_mode, task, shots, limit, overlap_with)
     quiet = quiet or json
     if task:
         result = _evaluate_task(run, task, shots, limit, seed, split, data, changes or [], device, quiet)
@@ -135,7 +139,7 @@ def evaluate(
             decoding=decoding,
             cache=cache_settings,
             dynamic=dynamic_settings,
-            against=against,
+            overlap_with=overlap_with,
             device=device,
             on_progress=on_progress,
         )
@@ -145,11 +149,11 @@ def evaluate(
         print_translations(result)
     else:
         print_likelihood(result)
-        if against:
-            print_contamination(result["against"])
+        if overlap_with:
+            print_contamination(result["overlap"])
 
 
-def _check_options(text_mode: dict[str, Any], task: str, shots: int, limit: int, against: str) -> None:
+def _check_options(text_mode: dict[str, Any], task: str, shots: int, limit: int, overlap_with: str) -> None:
     """Refuse options that do not go together."""
     from nextword.core.errors import InvalidSetting
 
@@ -157,7 +161,9 @@ def _check_options(text_mode: dict[str, Any], task: str, shots: int, limit: int,
     if task and used:
         raise InvalidSetting(f"--task cannot be combined with {', '.join(used)}.", key=used[0])
     if shots and not task:
-        raise InvalidSetting("--shots needs --task NAME; `nextword evaluate --tasks` lists the names.", key="shots")
+        raise InvalidSetting(
+            "--shots needs --task NAME; `nextword evaluate --list-tasks` lists the names.", key="shots"
+        )
     if text_mode["--lines"] and limit:
         raise InvalidSetting("--lines scores every line. Leave --limit out.", key="limit")
     if text_mode["--stride"] and not text_mode["--context"]:
@@ -168,8 +174,8 @@ def _check_options(text_mode: dict[str, Any], task: str, shots: int, limit: int,
         raise InvalidSetting(
             f"--cache and --dynamic read a text as one stream. Leave {windowed[0]} out.", key=windowed[0].strip("-")
         )
-    if against and used:
-        raise InvalidSetting(f"--against scores whole documents. Leave {', '.join(used)} out.", key="against")
+    if overlap_with and used:
+        raise InvalidSetting(f"--overlap-with scores whole documents. Leave {', '.join(used)} out.", key="overlap_with")
 
 
 def _parse_adaptive(

@@ -29,9 +29,9 @@ def generate(
     file: Annotated[Path | None, typer.Option("--file", help="Read one prompt per line from this file.")] = None,
     length: Annotated[
         int | None,
-        typer.Option("--length", help="Maximum number of tokens. Default: 100; translations: twice the source."),
+        typer.Option("--max-tokens", help="Maximum number of tokens. Default: 100; translations: twice the source."),
     ] = None,
-    min_length: Annotated[int, typer.Option("--min-length", help="Minimum number of tokens.")] = 0,
+    min_length: Annotated[int, typer.Option("--min-tokens", help="Minimum number of tokens.")] = 0,
     temperature: Annotated[
         float | None,
         typer.Option("--temperature", help="Sampling temperature; 0: greedy. Default: 0.8; translations: 0."),
@@ -75,10 +75,10 @@ def generate(
     blanks replaces ___ by a few tokens; GLM also \\[sMASK] by sentences and \\[gMASK] by the rest of a text.
 
     [dim]Examples[/]
-      nextword generate runs/lstm-tiny "In the beginning" --length 60
+      nextword generate runs/lstm-tiny "In the beginning" --max-tokens 60
       nextword generate runs/lstm-tiny --temperature 0 --stop "."
       nextword generate runs/lstm-tiny "The" --contrastive 0.6 --top-k 5
-      nextword generate runs/lstm-tiny "The" --typical-p 0.95 --min-length 20 --bias "e=-inf"
+      nextword generate runs/lstm-tiny "The" --typical-p 0.95 --min-tokens 20 --bias "e=-inf"
       nextword generate runs/lstm-tiny --file prompts.txt --beam 5 --json
       nextword generate runs/lstm-tiny "The" --beam 6 --n-best 3 --set beam.length_penalty=0.6
       nextword generate runs/seq2seq-tiny --file source.txt --beam 5 > translated.txt

@@ -21,7 +21,7 @@ EXAMPLE_WORDS = 8
 def next_command(
     run: Run,
     text: Annotated[str, typer.Argument(help="Text so far; for masked models, ___ marks each blank.")],
-    k: Annotated[int, typer.Option("-k", help="Number of guesses.")] = 10,
+    k: Annotated[int, typer.Option("--top", "-k", help="Number of guesses.")] = 10,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of whole words.")] = False,
     device: Device = "auto",
     json: Json = False,

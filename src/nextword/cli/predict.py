@@ -60,7 +60,7 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output",
+            "--out",
             "-o",
             help="Output file: .csv, .tsv or .jsonl; for tags .conll, .tsv or .jsonl; for answers also .json (SQuAD). "
             "Never overwrites. Default: standard output.",
@@ -91,14 +91,14 @@ def predict(
     few-shot).
 
     [dim]Examples[/]
-      nextword predict runs/bert-reviews new.csv --output labeled.csv
-      nextword predict runs/bert-reviews new.jsonl --text body --output labeled.jsonl
+      nextword predict runs/bert-reviews new.csv --out labeled.csv
+      nextword predict runs/bert-reviews new.jsonl --text body --out labeled.jsonl
       echo "A fine film." | nextword predict runs/bert-reviews
       nextword predict runs/several pairs.csv --task RTE
       nextword predict runs/glue --submission glue.zip
       nextword predict runs/forward new.csv --ensemble runs/backward
       echo "Ekeus heads for Baghdad." | nextword predict runs/ner
-      nextword predict runs/squad dev-v1.1.json --output predictions.json
+      nextword predict runs/squad dev-v1.1.json --out predictions.json
       nextword predict runs/gpt2 news.csv --labels "sports,politics,weather"
       nextword predict runs/gpt2 news.csv --labels "good,bad" --template "The film was {label}." --calibrate
       nextword predict runs/gpt2 news.csv --examples labeled.csv --shots 16
@@ -171,7 +171,7 @@ def _submit(run: str, place: Path, has_file: bool, device: str, json: bool, quie
 
     if has_file:
         raise InvalidSetting(
-            "--submission predicts the official test sets. Leave FILE and --output out.", key="--submission"
+            "--submission predicts the official test sets. Leave FILE and --out out.", key="--submission"
         )
     with progress_bar("predicting", quiet=quiet or json) as update:
         written = write_submission(run, place, device, update)

@@ -15,7 +15,7 @@ RESULT_KEYS = ("slug", "recipe", "data", "split", "bits_per_byte", "word_perplex
 
 def runs(
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="Show one run in detail.", show_default=False)] = "",
-    folder: Annotated[Path, typer.Option("--in", help="Folder to search for runs.")] = Path("runs"),
+    folder: Annotated[Path, typer.Option("--folder", help="Folder to search for runs.")] = Path("runs"),
     json: Json = False,
 ) -> None:
     """List runs: model, data, results, size and status; or show one run with its model card.
@@ -34,7 +34,8 @@ def runs(
         _print_runs(rows)
     else:
         console.print(
-            f"No runs in {folder}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/]."
+            f"No runs in {escape(str(folder))}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/].",
+            soft_wrap=True,
         )
 
 

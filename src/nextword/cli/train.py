@@ -40,7 +40,7 @@ def train(
             "phase.",
         ),
     ] = None,
-    out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<name>.")] = "",
+    out: Annotated[str, typer.Option("--out", "-o", help="Run folder. Default: runs/<slug>-<name>.")] = "",
     changes: Annotated[
         list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting of the recipe.")
     ] = None,

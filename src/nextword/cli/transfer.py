@@ -47,13 +47,13 @@ def transfer(
             help="classification, pair_classification, regression or multiple_choice. Default: guessed from the data.",
         ),
     ] = "",
-    out: Annotated[str, typer.Option("--out", help="Run folder. Default: runs/<slug>-<data>.")] = "",
+    out: Annotated[str, typer.Option("--out", "-o", help="Run folder. Default: runs/<slug>-<data>.")] = "",
     seed: Annotated[
         int | None, typer.Option("--seed", help="Random seed for the head, the batches and the dropout.", min=0)
     ] = None,
     seeds: Annotated[
         int,
-        typer.Option("--seeds", metavar="K", help="Train K seeds and report the mean and a 95 % interval.", min=0),
+        typer.Option("--num-seeds", metavar="K", help="Train K seeds and report the mean and a 95 % interval.", min=0),
     ] = 0,
     changes: Annotated[
         list[str] | None,
@@ -102,14 +102,14 @@ def transfer(
       nextword transfer bert/finetune --from runs/bert --data reviews.csv --text review --label stars
       nextword transfer ulmfit/classify --from runs/ulmfit-lm --data reviews.csv --text review --label stars
       nextword transfer bert/finetune --from runs/bert --data RTE --set phase.0.epochs=10
-      nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --seeds 3
-      nextword transfer bert/finetune --from runs/bert --data glue --seeds 3 --compare-scratch --out runs/glue
+      nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --num-seeds 3
+      nextword transfer bert/finetune --from runs/bert --data glue --num-seeds 3 --compare-scratch --out runs/glue
       nextword transfer bert/finetune --from runs/bert --data "SST-2 + RTE + MRPC" --out runs/three
       nextword transfer t5/finetune --from runs/t5 --data reviews.csv
-      nextword transfer gpt3/in-context --from runs/gpt2 --data reviews.csv --set task.shots=16 --seeds 3
+      nextword transfer gpt3/in-context --from runs/gpt2 --data reviews.csv --set task.shots=16 --num-seeds 3
       nextword transfer bert/span --from runs/bert --data squad
       nextword transfer bert/choice --from runs/bert --data endings.csv
-      nextword transfer tagger/conll2003 --features runs/elmo --train-fraction 0.1 --seeds 3 --out runs/ner
+      nextword transfer tagger/conll2003 --features runs/elmo --train-fraction 0.1 --num-seeds 3 --out runs/ner
       nextword transfer cvt/conll2000 --train-fraction 0.1 --set phase.0.objective.unlabelled=plain.txt
       nextword transfer --resume --out runs/bert-reviews
     """
@@ -125,7 +125,7 @@ def transfer(
             "--text-pair": text_pair,
             "--label": label,
         }
-        options |= {"--kind": kind, "--seed": seed is not None, "--seeds": seeds, "--set": changes}
+        options |= {"--kind": kind, "--seed": seed is not None, "--num-seeds": seeds, "--set": changes}
         options |= {"--features": features, "--train-fraction": train_fraction != 1, "--merge-dev": merge_dev}
         options |= {"--scratch": scratch, "--compare-scratch": compare_scratch}
         refuse_changes([name for name, value in options.items() if value])

@@ -209,7 +209,7 @@ def _quantize(source: Path, target: Path, recipe: Recipe, progress: Progress, fa
     progress(f"writing {target.name}", 0, None)
     opened.network.quantize()
     num_parameters = create_run(target, recipe, opened.tokenizer, lambda scratch: opened.network, **facts)
-    use = f"nextword predict {target} FILE" if recipe.task else f'nextword generate {target} "The" --length 60'
+    use = f"nextword predict {target} FILE" if recipe.task else f'nextword generate {target} "The" --max-tokens 60'
     network = network_facts(num_parameters, recipe, opened.tokenizer)
     return Conversion(target, RUN_FORMAT, folder_size(target), network, use)
 

@@ -140,7 +140,7 @@ class NameMap:
         "batches": {"kind": "blocks", "rows": 1, "length": settings["window"]}
     }
     frame: Frame | None = None  # special tokens around texts
-    example_command: str = 'nextword generate {} "The" --length 60'
+    example_command: str = 'nextword generate {} "The" --max-tokens 60'
     pipeline: str = "text-generation"  # in transformers; "": none, call `generate`
 
     # -------------------------------------------------------------------------------------------- settings

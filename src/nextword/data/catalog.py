@@ -1,9 +1,9 @@
 """The catalog of named data sets (catalog.toml): finding, installing and downloading them.
 
 A data set is searched in the data home (`$NEXTWORD_HOME/data`, by default `~/.local/share/nextword/data`), then in each
-folder of `$NEXTWORD_DATA`. `nextword data NAME --from PATH` installs a local copy into the data home, and `--get`
-downloads it from its owner. File names and checksums are verified before anything is installed, and installing is
-atomic.
+folder of `$NEXTWORD_DATA`. `nextword data NAME --install PATH` installs a local copy into the data home, and
+`--download` fetches it from its owner. File names and checksums are verified before anything is installed, and
+installing is atomic.
 """
 
 from __future__ import annotations
@@ -155,7 +155,7 @@ def find_entry(name: str) -> Entry | None:
 
 
 def not_installed_error(entry: Entry) -> MissingFile:
-    download = f", or download it: nextword data {entry.name} --get" if entry.get else ""
+    download = f", or download it: nextword data {entry.name} --download" if entry.get else ""
     return MissingFile(
         f"{entry.name} ({entry.title}) is not on this machine. Get it from {entry.home}, then: nextword data "
         f"{entry.name} --from PATH{download}.",

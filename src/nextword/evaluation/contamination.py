@@ -82,7 +82,9 @@ def score_by_contamination(
 ) -> ContaminationScores:
     """Score the documents that `split_by_contamination` has classified as clean or dirty."""
     if "score" not in lm.can:
-        raise Unsupported("This model cannot score a text, so --against has no numbers to compare.", ability="score")
+        raise Unsupported(
+            "This model cannot score a text, so --overlap-with has no numbers to compare.", ability="score"
+        )
     verdicts = contamination.verdicts
     scores = _score_documents(lm, [verdict.document for verdict in verdicts], progress)
     clean = [score for score, verdict in zip(scores, verdicts, strict=True) if not verdict.is_dirty]

@@ -91,19 +91,19 @@ def evaluate_run(
     decoding: Decoding | None = None,
     cache: CacheSettings | None = None,
     dynamic: DynamicSettings | None = None,
-    against: str = "",
+    overlap_with: str = "",
     device: str = "auto",
     on_progress: OnProgress = ignore_progress,
 ) -> dict[str, Any]:
     """Measure a run on any data; see `nextword.evaluate`.
 
     `cache` and `dynamic` evaluate with a neural cache and dynamically; what they leave open is found on validation
-    text. `against` is a training text: documents that overlap with it are also scored apart from the others.
+    text. `overlap_with` is a training text: documents that overlap with it are also scored separately.
     """
     run = RunFolder.open(path)
     lm: Any = load(path, device)
     is_adaptive = cache is not None or dynamic is not None
-    _check_model(lm, context, limit, decoding, is_adaptive, against)
+    _check_model(lm, context, limit, decoding, is_adaptive, overlap_with)
     own = run.recipe.phases[-1]
     if not data and not own.data:
         raise InvalidSetting(f"{path} has no data of its own. Name some with --data.", key="data")
@@ -114,8 +114,8 @@ def evaluate_run(
         if is_adaptive:
             method = prepare_method(lm, run, cache, dynamic, settings_text(lm, run, corpus), on_progress)
         result = measure_likelihood(lm, run, corpus, chosen, context, stride, method, limit, on_progress=on_progress)
-        if against:
-            result["against"] = score_against(lm, corpus, chosen, against, on_progress)
+        if overlap_with:
+            result["overlap"] = score_overlap(lm, corpus, chosen, overlap_with, on_progress)
         return result
     if not data and not trains_on_pairs(own.objective):
         raise InvalidSetting(
@@ -129,13 +129,13 @@ def evaluate_run(
 
 
 def _check_model(
-    lm: Any, context: int | None, limit: int | None, decoding: Decoding | None, is_adaptive: bool, against: str
+    lm: Any, context: int | None, limit: int | None, decoding: Decoding | None, is_adaptive: bool, overlap_with: str
 ) -> None:
     """Refuse options that do not fit the kind of model."""
     if lm.is_seq2seq:
-        if context or is_adaptive or against:
+        if context or is_adaptive or overlap_with:
             raise Unsupported(
-                "This run translates: --context, --cache, --dynamic and --against are for language models.",
+                "This run translates: --context, --cache, --dynamic and --overlap-with are for language models.",
                 ability="score",
             )
         return
@@ -150,18 +150,18 @@ def _check_model(
             key="limit",
             value=limit,
         )
-    if lm.kind != EXACT and (is_adaptive or against):
+    if lm.kind != EXACT and (is_adaptive or overlap_with):
         raise Unsupported(
-            "This model has pseudo-likelihoods only: --cache, --dynamic and --against need a left-to-right model.",
+            "This model has pseudo-likelihoods only: --cache, --dynamic and --overlap-with need a left-to-right model.",
             ability="score",
         )
 
 
-def score_against(
-    lm: Any, corpus: Corpus, split: str, against: str, on_progress: OnProgress = ignore_progress
+def score_overlap(
+    lm: Any, corpus: Corpus, split: str, overlap_with: str, on_progress: OnProgress = ignore_progress
 ) -> dict[str, Any]:
     """Score the documents of a split that overlap with a training text, and the others."""
-    trained = open_corpus(against)
+    trained = open_corpus(overlap_with)
     size = trained.bytes("train") if "train" in trained.splits else None
 
     def report(done: float, total: float | None = None) -> None:

@@ -243,7 +243,7 @@ def _record_transfers(
     final = " --merge-dev" if finals == {True} else ""
     all_changes = {_changed_settings(name, run, ("phase",)) for where, _ in outcomes for run in _runs_in(where)}
     changes = all_changes.pop() if len(all_changes) == 1 else ""  # only if all were trained alike
-    measured["command"] = f"nextword transfer {name}{source}{final} --seeds {measured['seeds']}{changes}"
+    measured["command"] = f"nextword transfer {name}{source}{final} --num-seeds {measured['seeds']}{changes}"
     return name, _write_measured(name, measured, lines)
 
 

@@ -95,7 +95,7 @@ SLASH = "FRASL"
 SPLITS = (0.6, 0.8)  # 60 % train, 20 % validation, 20 % test
 NO_SENSEVAL = (
     "Senseval-2 is not on this machine. Put NLTK's senseval.zip into a folder listed in NEXTWORD_DATA, or run "
-    "`nextword data senseval --from senseval.zip`."
+    "`nextword data senseval --install senseval.zip`."
 )
 
 

@@ -5,7 +5,7 @@ Claim: removing any single technique of AWD-LSTM raises the perplexity of new te
 Measured, in two sizes. By default, in minutes: a small network on so little text that it soon memorizes it, which is
 when regularization matters. With `--data ptb` on a GPU, without --quick: the paper's own recipe for 80 of its 500
 epochs, about 25 of them averaged. There a run takes about five minutes on an H200; five seeds of all variants take
-just under four hours, and `--seeds 2` an hour and a half. Everything else stays the same, including dropout and
+just under four hours, and `--num-seeds 2` an hour and a half. Everything else stays the same, including dropout and
 learning rates, which the authors tuned with all techniques on.
 
 Verdict: for every technique, the test loss without it must be higher, with the whole 95 % interval over seeds.

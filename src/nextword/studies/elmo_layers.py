@@ -16,7 +16,7 @@ distance of a mix from equal weights is ½ Σ |s_j − 1/n|. All layers of all w
     words  pos  chunks  entities        one file per split, one column per task
       └──▶ every layer of the ELMo ──▶ a tagger for each task, λ, place and seed
 
-The ELMo is a small one that the study trains, or a run: --run RUN --seeds 3. Seeds are those of the taggers: there
+The ELMo is a small one that the study trains, or a run: --run RUN --num-seeds 3. Seeds are those of the taggers: there
 is one ELMo, and the intervals say nothing about another.
 
 Verdict: in every task a large λ must make the weights more equal, and without a penalty layer 1 must have the
@@ -148,7 +148,7 @@ def write_tasks(folder: Path, counts: Sequence[int]) -> tuple[str, dict[str, str
             text = "\n".join(_format_sentence(tagged) for tagged in rows)
             (folder / f"{split}.conll").write_text(text, encoding="utf-8")
         return name, {task: str(i) for i, task in enumerate(tasks, 1)}
-    raise MissingFile("No tagged sentences on this machine. Install some: `nextword data conll2003 --from PATH`.")
+    raise MissingFile("No tagged sentences on this machine. Install some: `nextword data conll2003 --install PATH`.")
 
 
 def _format_sentence(tagged: Sequence[Any]) -> str:
@@ -304,7 +304,7 @@ def judge(tables: Tables) -> list[Part]:
     parts += [_uses_layer_1(tables["first"], task) for task in tasks]
     parts += [_differ(*row) for row in tables["tasks"].rows]
     if len(tasks) < 2:
-        missing = f"Only {tasks[0]} are on this machine. `nextword data conll2003 --from PATH` installs three tasks."
+        missing = f"Only {tasks[0]} are on this machine. `nextword data conll2003 --install PATH` installs three tasks."
         parts.append(Part("Tasks mix the layers with weights of their own.", None, missing, "one task"))
     parts += [_scores_better(tables, task) for task in tasks]
     return parts + [_compare_place(tables, task, place) for task in tasks for place in ("none", "output", "both")]

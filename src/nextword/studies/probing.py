@@ -95,7 +95,7 @@ INTERVALS = (
 )
 NO_TREEBANK = (
     f"The treebank for parts of speech ({TREEBANK}) is not on this machine, so capitalization is probed instead, which "
-    f"is not the same. Install it with `nextword data {TREEBANK} --from PATH`."
+    f"is not the same. Install it with `nextword data {TREEBANK} --install PATH`."
 )
 
 NetworkHits = dict[str, list[list[Hits]]]  # network → seeds → tasks

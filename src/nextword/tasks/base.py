@@ -237,7 +237,7 @@ class Task(ABC):
     data_kind: ClassVar[str] = "labeled texts"  # "bert/tag learns tags of words, but x.csv has labeled texts"
     example_recipe: ClassVar[str] = "bert/finetune"
     loss_unit: ClassVar[str] = "nats per example"
-    example_files: ClassVar[str] = "my.csv --output labeled.csv"  # of `nextword predict RUN …`
+    example_files: ClassVar[str] = "my.csv --out labeled.csv"  # of `nextword predict RUN …`
 
     def __init__(self, config: Any) -> None:
         self.config = config

@@ -78,13 +78,13 @@ def _require_writable(output: Path) -> None:
     """Fail before the model is loaded if the output cannot be written."""
 
     def error(reason: str) -> InvalidSetting:
-        return InvalidSetting(f"--output {output}: {reason}.", key="--output", value=str(output))
+        return InvalidSetting(f"--out {output}: {reason}.", key="--out", value=str(output))
 
     if not output.parent.is_dir():
         raise error(f"the folder {output.parent} does not exist")
     if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
         raise error("it is a folder" if output.is_dir() else "permission denied")
-    refuse_existing("--output", output)
+    refuse_existing("--out", output)
 
 
 def _unfinished_notes(runs: Sequence[str]) -> list[str]:

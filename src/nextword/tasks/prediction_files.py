@@ -48,8 +48,8 @@ class PredictionRequest:
     def suffix(self, allowed: Sequence[str], default: str, what: str = "predictions") -> str:
         if self.output is not None and self.output.suffix not in allowed:
             raise InvalidSetting(
-                f"--output {self.output}: {what} are written as {', '.join(allowed)}.",
-                key="--output",
+                f"--out {self.output}: {what} are written as {', '.join(allowed)}.",
+                key="--out",
                 value=str(self.output),
             )
         return self.output.suffix if self.output else default

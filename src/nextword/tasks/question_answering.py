@@ -792,7 +792,7 @@ class QuestionAnswering(Task):
     data_kind = "questions about passages"
     example_recipe = "bert/span"
     loss_unit = "nats per passage"
-    example_files = "my.json --output predictions.json"
+    example_files = "my.json --out predictions.json"
 
     @classmethod
     def recognizes(cls, source: str) -> bool:
@@ -988,7 +988,7 @@ def predict_answers(model: Any, request: PredictionRequest) -> FilePredictions:
     no_answer_file = None
     if request.output is not None and suffix == SQUAD_FILE and has_unanswerable:
         no_answer_file = request.output.with_name(request.output.stem + NO_ANSWER_FILE)
-        refuse_existing("--output", no_answer_file)
+        refuse_existing("--out", no_answer_file)
     usual = Columns(named.text or config.text, named.second or config.second, config.label)
     questions, _, table = read_question_file(request.file, usual, required=Columns(named.text, named.second))
     notes = [*(table.notes if table else ()), *note_empty_texts(questions)]

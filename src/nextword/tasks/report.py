@@ -43,7 +43,7 @@ class ReportData:
     notes: Sequence[str] = ()
     prompt: tuple[str, str, Sequence[str]] | None = None  # few-shot examples, question, possible answers
     loss_unit: str = "nats per example"
-    example_files: str = "my.csv --output labeled.csv"  # of `nextword predict RUN …`
+    example_files: str = "my.csv --out labeled.csv"  # of `nextword predict RUN …`
 
 
 def render(data: ReportData) -> str:

@@ -592,7 +592,7 @@ class Tagging(Task):
     data_kind = "tagged words"
     example_recipe = "bert/tag"
     loss_unit = "nats per word"
-    example_files = "my.txt --output my.conll"
+    example_files = "my.txt --out my.conll"
 
     @classmethod
     def recognizes(cls, source: str) -> bool:

@@ -35,7 +35,7 @@ def test_list_has_every_entry() -> None:
 def test_data_of_a_missing_set_shows_how_to_install_it() -> None:
     shown = run("snli")
     assert "not installed" in shown
-    assert "nextword data snli --from PATH" in shown
+    assert "nextword data snli --install PATH" in shown
     assert json.loads(run("snli", "--json"))["place"] is None
 
 
@@ -43,7 +43,7 @@ def test_data_installs_and_counts(tmp_path: Path) -> None:
     texts = {"wiki.train.raw": "a b\n", "wiki.valid.raw": "a b\n", "wiki.test.raw": "c d e\n"}
     for name, text in texts.items():
         (tmp_path / name).write_text(text)
-    about = json.loads(run("wikitext-2-raw", "--from", str(tmp_path), "--json"))
+    about = json.loads(run("wikitext-2-raw", "--install", str(tmp_path), "--json"))
     assert about["place"] == str(data_home() / "wikitext-2-raw")
     assert about["splits"]["test"] == {"documents": 1, "bytes": 6, "words": 3}
     assert about["leakage"] == {"valid": 1, "test": 0}
@@ -67,7 +67,7 @@ def test_data_knows_benchmarks_by_name(task: str, name: str) -> None:
 def test_data_installs_a_benchmark_by_name(tmp_path: Path) -> None:
     for split in ("train", "dev"):
         (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\nfine \t1\n")
-    assert json.loads(run("SST-2", "--from", str(tmp_path), "--json"))["place"] == str(data_home() / "glue-sst-2")
+    assert json.loads(run("SST-2", "--install", str(tmp_path), "--json"))["place"] == str(data_home() / "glue-sst-2")
 
 
 def test_data_describes_your_own_text(tmp_path: Path) -> None:
@@ -82,10 +82,10 @@ def test_data_describes_your_own_text(tmp_path: Path) -> None:
     [
         (["nothing-like-it"], "nothing-like-it"),
         (["wikitxt-2"], "wikitext-2"),
-        (["ptb", "--from", "absent"], "absent"),
-        (["decanlp", "--get"], "decanlp"),
-        (["--get"], "NAME"),
-        (["ptb", "--get", "--from", "."], "--from"),
+        (["ptb", "--install", "absent"], "absent"),
+        (["decanlp", "--download"], "decanlp"),
+        (["--download"], "NAME"),
+        (["ptb", "--download", "--install", "."], "--install"),
     ],
 )
 def test_data_with_a_mistake_names_it(words: list[str], problem: str) -> None:

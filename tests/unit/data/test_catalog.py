@@ -85,7 +85,7 @@ def test_find_folder_locates_the_layout_of_the_owners_archive(
 def test_open_corpus_not_installed_says_how_to_get_it() -> None:
     with raises(MissingFile, path="ptb") as error:
         open_corpus("ptb")
-    for word in ("catalog.ldc.upenn.edu", "nextword data ptb --from PATH", "--get"):
+    for word in ("catalog.ldc.upenn.edu", "nextword data ptb --install PATH", "--download"):
         assert word in str(error.value)
 
 

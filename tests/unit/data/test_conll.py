@@ -131,7 +131,7 @@ def test_open_unknown_name_not_installed_or_without_train_raises(tmp_path: Path)
         open_tagged("nowhere")
     with raises(UnknownName, match="reuters", name="reuters"):
         open_tagged("reuters")  # a data set of another kind
-    with raises(MissingFile, match="nextword data conll2003 --from", path="conll2003"):
+    with raises(MissingFile, match="nextword data conll2003 --install", path="conll2003"):
         open_tagged("conll2003")
     with raises(MissingFile, path=tmp_path):
         open_tagged(tmp_path)

@@ -317,7 +317,7 @@ def test_data_command_installs_every_language(folder: Path) -> None:
         (folder / f"{split}.cs").write_text((folder / f"{split}.en").read_text())
     for file in list(folder.glob("test.*")):
         file.rename(folder / f"test_2016_flickr{file.suffix}")
-    result = CliRunner().invoke(app, ["multi30k:en-fr", "--from", str(folder), "--json"])
+    result = CliRunner().invoke(app, ["multi30k:en-fr", "--install", str(folder), "--json"])
     about = json.loads(result.stdout)
     assert about["name"] == "multi30k:en-fr"
     assert about["title"].startswith("Multi30k")
@@ -328,4 +328,4 @@ def test_data_command_reports_unknown_language(folder: Path) -> None:
     result = CliRunner().invoke(app, [f"{folder}:en-es"])
     assert result.exit_code == 1
     assert "'es'" in result.stderr.replace("\n", " ")
-    assert "nextword data multi30k --from" in CliRunner().invoke(app, ["multi30k:en-fr"]).stdout
+    assert "nextword data multi30k --install" in CliRunner().invoke(app, ["multi30k:en-fr"]).stdout

@@ -67,7 +67,7 @@ def test_read_examples_of_parallel_files_of_unequal_length_fails(tmp_path: Path)
 
 
 def test_read_examples_of_missing_data_names_the_command(tmp_path: Path) -> None:
-    with pytest.raises(MissingFile, match="nextword data story-cloze --from PATH"):
+    with pytest.raises(MissingFile, match="nextword data story-cloze --install PATH"):
         read_examples(load_task("story-cloze"), "test")
     with pytest.raises(MissingFile, match=r"dev\.tsv") as error:
         read_examples(load_task("rte"), "valid", tmp_path)

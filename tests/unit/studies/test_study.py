@@ -1,4 +1,4 @@
-"""The contract of a study, the three studies that run in seconds, and the command `nextword look`."""
+"""The contract of a study, the three studies that run in seconds, and the command `nextword study`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from nextword.cli.console import handle_errors
-from nextword.cli.look import look
+from nextword.cli.study import study
 from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.core.io import replace_nonfinite
 from nextword.studies import ACCEPTS_RUN, STUDIES, command_line, find_study, run_study
@@ -49,7 +49,7 @@ def test_finding_has_claim_conditions_and_uncertainty(finding: Finding) -> None:
     assert finding.claim.source
     assert all(part.statement and part.evidence and part.uncertainty for part in finding.parts)
     assert {"data", "seeds", "seconds", "command"} <= set(finding.conditions)
-    assert finding.conditions["command"].endswith(f"{finding.name} --seeds 2 --seed 0 --quick --data python")
+    assert finding.conditions["command"].endswith(f"{finding.name} --num-seeds 2 --seed 0 --quick --data python")
     for table in finding.tables.values():
         assert all(len(row) == len(table.columns) for row in table.rows)
 
@@ -103,7 +103,7 @@ def test_infinite_cells_become_null_in_json() -> None:
 
 
 def test_command_line_quotes_paths() -> None:
-    expected = "nextword look probing --seeds 1 --seed 0 --run 'runs/a b'"
+    expected = "nextword study probing --num-seeds 1 --seed 0 --run 'runs/a b'"
     assert command_line("probing", Settings(run="runs/a b")) == expected
 
 
@@ -126,7 +126,7 @@ def test_study_names_follow_module_names() -> None:
 
 @pytest.fixture
 def command(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
-    """`look` with one more study: what adding one takes."""
+    """`study` with one more study: what adding one takes."""
     module = ModuleType("study_of_this_test")
     module.CLAIM = Claim("Two and two are four.", "any primer")  # type: ignore[attr-defined]
     table = Table("sums", ("a", "b", "a + b"), ((2, 2, 4),))
@@ -138,11 +138,11 @@ def command(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(STUDIES, "sums", module.__name__)
     app = typer.Typer()
-    app.command()(handle_errors(look))
+    app.command()(handle_errors(study))
     return app
 
 
-def test_look_runs_study_and_writes_four_files(command: typer.Typer, tmp_path: Path) -> None:
+def test_study_command_runs_study_and_writes_four_files(command: typer.Typer, tmp_path: Path) -> None:
     result = CliRunner().invoke(command, ["sums", "--out", str(tmp_path)])
     assert result.exit_code == 0, result.output
     assert "The claim holds." in result.output
@@ -151,8 +151,8 @@ def test_look_runs_study_and_writes_four_files(command: typer.Typer, tmp_path: P
     assert {file.name for file in (tmp_path / "sums").iterdir()} == files
 
 
-def test_look_with_json_prints_finding_and_list(command: typer.Typer, tmp_path: Path) -> None:
-    args = ["sums", "--json", "--seeds", "2", "--seed", "3", "--out", str(tmp_path)]
+def test_study_command_with_json_prints_finding_and_list(command: typer.Typer, tmp_path: Path) -> None:
+    args = ["sums", "--json", "--num-seeds", "2", "--seed", "3", "--out", str(tmp_path)]
     result = json.loads(CliRunner().invoke(command, args).stdout)
     assert (result["study"], result["verdict"], result["conditions"]["seeds"]) == ("sums", HOLDS, [3, 4])
     assert result["parts"][0]["verdict"] == HOLDS
@@ -161,7 +161,7 @@ def test_look_with_json_prints_finding_and_list(command: typer.Typer, tmp_path: 
     assert {entry["study"] for entry in entries} == set(STUDIES)
 
 
-def test_look_without_study_lists_claims(command: typer.Typer) -> None:
+def test_study_command_without_study_lists_claims(command: typer.Typer) -> None:
     output = CliRunner().invoke(command, []).output
     assert all(name in output for name in STUDIES)
     assert "Two and two are four." in output

@@ -246,7 +246,7 @@ def test_tags_of_all_tasks_are_written_into_one_file(data: Path, several: Path, 
     (tmp_path / "new.txt").write_text("mister Zuze went to Wuwepolis.\n\nthe king met mister Karo Wim.\n")
     for ending in (".conll", ".tsv", ".jsonl"):
         out = tmp_path / f"tagged{ending}"
-        asked = ["predict", str(several), str(tmp_path / "new.txt"), "--output", str(out), "--device", "cpu"]
+        asked = ["predict", str(several), str(tmp_path / "new.txt"), "--out", str(out), "--device", "cpu"]
         assert CliRunner().invoke(app, asked).exit_code == 0
     rows = [line.split("\t") for line in (tmp_path / "tagged.conll").read_text().splitlines()]
     assert rows[0] == ["mister", "O", "WORD"]

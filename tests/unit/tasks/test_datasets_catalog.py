@@ -205,7 +205,11 @@ def test_names_are_found_and_unknown_ones_explained(place: Path) -> None:
         assert find_benchmark(task.name) is task
     with pytest.raises(NextwordError, match="snli"):
         read_one("SNLI")
-    for name, hint in (("conll2003", "bert/tag"), ("lambada", "nextword evaluate --tasks"), ("scitale", "SciTail?")):
+    for name, hint in (
+        ("conll2003", "bert/tag"),
+        ("lambada", "nextword evaluate --list-tasks"),
+        ("scitale", "SciTail?"),
+    ):
         with pytest.raises(UnknownName) as error:
             read_one(name)
         assert error.value.name == name

@@ -1,6 +1,6 @@
 """Filters for training text, as in GPT-3 (Brown et al. 2020, appendices A and C).
 
-clean_named    clean a corpus by name: what `nextword data NAME --clean OUT` does
+clean_named    clean a corpus by name: what `nextword data NAME --out OUT` does
 pipeline       all filters in order, from a corpus into a folder
 quality        a classifier of good against raw text
 dedup          near-duplicates (MinHash)

@@ -1,4 +1,4 @@
-"""Clean a corpus by name into a new folder: what `nextword data NAME --clean OUT` does."""
+"""Clean a corpus by name into a new folder: what `nextword data NAME --out OUT` does."""
 
 from __future__ import annotations
 

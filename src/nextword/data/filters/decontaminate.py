@@ -13,7 +13,7 @@ As in GPT-3 (Brown et al. 2020, appendix C), for two purposes:
 Only the evaluation set is held in memory, as a hash table of its n-grams; the training text is streamed, once for the
 first purpose and twice for the second. Every match of hashes is verified on the words themselves.
 
-`DecontaminatedCorpus` removes contamination on the fly, while training. `nextword data NAME --clean` (pipeline.py)
+`DecontaminatedCorpus` removes contamination on the fly, while training. `nextword data NAME --out OUT` (pipeline.py)
 writes the cleaned text into a folder, with a report. `count_leaks` counts documents that are in train and test word for
 word.
 """

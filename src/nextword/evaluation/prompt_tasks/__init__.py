@@ -137,7 +137,7 @@ def load_task(name: str, **changes: Any) -> PromptTask:
     if name.endswith(".toml"):
         path = Path(name).expanduser()
         if not path.is_file():
-            raise MissingFile(f"There is no file {path}. `nextword evaluate --tasks` lists the tasks.", path=path)
+            raise MissingFile(f"There is no file {path}. `nextword evaluate --list-tasks` lists the tasks.", path=path)
         return _make_task(path.stem, {**_read_tables(path)[path.stem], **changes}, path)
     for file in FOLDER.glob("*.toml"):
         if name == file.stem or name.startswith(f"{file.stem}-"):
@@ -244,7 +244,7 @@ def _find_files(task: PromptTask, split: str, folder: str | Path | None) -> list
         )
     raise MissingFile(
         f"{place} has no {split} split of {task.data}: expected {' or '.join(layout[split])}. Install it with "
-        f"`nextword data {task.data} --from PATH`, or give its folder with --data.",
+        f"`nextword data {task.data} --install PATH`, or give its folder with --data.",
         path=place,
     )
 

@@ -85,7 +85,7 @@ def unknown_data(name: str) -> UnknownName:
     elif entry is not None and (entry.is_text or entry.kind == "choice"):
         advice = (
             f"{entry.name} ({entry.title}) is not a data set of labeled texts. List the benchmarks for language models "
-            "with `nextword evaluate --tasks`."
+            "with `nextword evaluate --list-tasks`."
         )
     elif is_tasks(name) or (entry is not None and entry.kind == "translation"):
         advice = (

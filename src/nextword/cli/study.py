@@ -1,4 +1,4 @@
-"""`nextword look`: run a study and print its numbers, its verdict and where its figure is."""
+"""`nextword study`: run a study and print its numbers, its verdict and where its figure is."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 COLORS = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
-def look(
+def study(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="Study to run.", show_default=False)] = "",
     data: Annotated[str, typer.Option("--data", help="Text: path or data set name. Default: the built-in text.")] = "",
     run: Annotated[
         str, typer.Option("--run", metavar="RUN", help="Examine this trained run, for studies that accept one.")
     ] = "",
-    out: Annotated[Path, typer.Option("--out", help="Output folder; each study writes to a subfolder.")] = Path(
-        "looks"
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder; each study writes to a subfolder.")] = Path(
+        "studies"
     ),
     seeds: Annotated[
         int | None,
-        typer.Option("--seeds", help="Number of seeds. [default: 5, or 3 with --quick]", min=1, show_default=False),
+        typer.Option("--num-seeds", help="Number of seeds. [default: 5, or 3 with --quick]", min=1, show_default=False),
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="First seed.", min=0)] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes and fewer seeds: a few seconds.")] = False,
@@ -36,11 +36,11 @@ def look(
     """Test a claim of the literature: numbers, a figure, a verdict. Without STUDY: list all studies.
 
     [dim]Examples[/]
-      nextword look
-      nextword look parameter-growth
-      nextword look initialization --quick --seeds 3
-      nextword look parameter-growth --data my.txt --out looks
-      nextword look probing --run runs/bert
+      nextword study
+      nextword study parameter-growth
+      nextword study initialization --quick --num-seeds 3
+      nextword study parameter-growth --data my.txt --out studies
+      nextword study probing --run runs/bert
     """
     from nextword.studies import find_study
 
@@ -75,7 +75,7 @@ def _list_studies(json: bool) -> None:
         console.print(f"[bold]{name}[/]")
         console.print(claim.sentence, markup=False, style="default")
         console.print(f"{claim.source}\n", markup=False, style="dim")
-    console.print("[dim]Run one: nextword look STUDY[/]")
+    console.print("[dim]Run one: nextword study STUDY[/]")
 
 
 def _print_finding(finding: Finding, files: list[Path]) -> None:
