@@ -158,7 +158,7 @@ def not_installed_error(entry: Entry) -> MissingFile:
     download = f", or download it: nextword data {entry.name} --download" if entry.get else ""
     return MissingFile(
         f"{entry.name} ({entry.title}) is not on this machine. Get it from {entry.home}, then: nextword data "
-        f"{entry.name} --from PATH{download}.",
+        f"{entry.name} --install PATH{download}.",
         path=entry.name,
     )
 
@@ -268,7 +268,7 @@ def download(entry: Entry, progress: Progress | None = None) -> Path:
     if not entry.get:
         raise Unsupported(
             f"{entry.name} has no direct download. Get it from {entry.home}, then: nextword data {entry.name} "
-            "--from PATH.",
+            "--install PATH.",
             ability="download",
         )
     folder = data_home() / ".downloads" / entry.name
