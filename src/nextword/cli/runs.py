@@ -33,10 +33,8 @@ def runs(
     elif rows:
         _print_runs(rows)
     else:
-        console.print(
-            f"No runs in {escape(str(folder))}. Train one: [bold]nextword train lstm/tiny[/], or [bold]nextword compare[/].",
-            soft_wrap=True,
-        )
+        where = escape(str(folder))
+        console.print(f"No runs in {where}. Train one: [bold]nextword train lstm/tiny[/]", soft_wrap=True)
 
 
 def _show_run(path: Path, json: bool) -> None:
