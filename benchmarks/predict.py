@@ -73,7 +73,7 @@ def ours(given: list[np.ndarray], words: int, embedding: int, width: int, bits: 
     model = Classifier(network, None, task, 0)  # type: ignore[arg-type]
     sizes = np.array([len(one) for one in given])
     starts = np.concatenate(([0], np.cumsum(sizes)))
-    found = Examples(np.concatenate(given), starts, sizes - 1, np.zeros(len(given), np.int64), packs=True)
+    found = Examples(np.concatenate(given), starts, sizes - 1, labels=np.zeros(len(given), np.int64), packs=True)
     return lambda: model.logits_of(found)
 
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.batching.examples import Bucketed, join_frames
+from nextword.batching.examples import Bucketed, Examples
 from nextword.core.types import Batch, FramedText
 from nextword.tasks.heads import POOLINGS, MLPClassifier, QuickBatchNorm, pool
 
@@ -18,7 +18,7 @@ WIDTH = 4
 def laid(packs: bool) -> tuple[Batch, Tensor, list[Tensor]]:
     """A batch, vectors for all its places, padding included, and those of each text."""
     frames = [FramedText(np.arange(n), n - 1) for n in LENGTHS]
-    batch = Bucketed().batch(join_frames(frames, np.zeros(4, np.int64), packs=packs), np.arange(4), 0)
+    batch = Bucketed().batch(Examples.from_frames(frames, labels=np.zeros(4, np.int64), packs=packs), np.arange(4), 0)
     generator = torch.Generator().manual_seed(3)
     h = 5 - 10 * torch.rand(*batch.inputs.ids.shape, WIDTH, generator=generator, dtype=torch.float64)
     if packs:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 
 from nextword.batching.settings import require_bool, require_count
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Batch, Encoding, FramedText, Inputs
 from nextword.tokenizers.base import Tokenizer
 
@@ -41,6 +41,11 @@ class UnknownWords:
                 ids[at] = self._number(raw[slice(*encoding.spans[at])])
         return ids
 
+    def encode(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """The ids of each text."""
+        encodings = self.tokenizer.encode_batch(list(texts))
+        return [self.ids(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+
     def of_words(self, words: Sequence[str]) -> np.ndarray:
         """The ids of given words, one for each, however the tokenizer would split them."""
         for word in dict.fromkeys(word for word in words if word not in self.numbers):
@@ -68,74 +73,74 @@ class UnknownWords:
 
 
 @dataclass(frozen=True)
-class Examples:
-    """Labeled texts as one array of ids. `each` frames belong to an example: two if a pair is read in both orders."""
+class FramedExamples:
+    """Framed texts as one array of ids. `each` frames belong to an example: two if a pair is read in both orders."""
 
-    ids: np.ndarray  # (N,) of all frames
+    ids: np.ndarray  # (N,) of all frames, one after the other
     starts: np.ndarray  # (frames + 1,) where each begins
     pooled_position: np.ndarray  # (frames,) the position in it whose vector stands for the whole
-    labels: np.ndarray  # (examples,) int64 classes, or float32 numbers
     segments: np.ndarray | None = None  # (N,)
     each: int = 1
     packs: bool = False  # the network reads texts end to end, without padding
-    metrics: tuple[str, ...] = ()  # names in nextword.metrics.classification; the first one decides
-    unseen: UnknownWords | None = field(default=None, repr=False)  # for a network that reads letters
-    gold: np.ndarray | None = field(default=None, repr=False)  # (examples,) the truth, if labels only approximate it
-    bytes: int = field(default=0, repr=False)  # of text; unknown, so there are no bits per byte
+    metrics: tuple[str, ...] = ()  # the first one decides
+    unseen: UnknownWords | None = field(default=None, repr=False)  # words without an id
+
+    bytes: ClassVar[int] = 0  # of text: unknown, so there are no bits per byte
+
+    @classmethod
+    def from_frames(cls, frames: Sequence[FramedText], **fields: Any) -> Self:
+        """Examples from their frames; `fields` are the other fields of the class."""
+        sizes = np.fromiter((len(frame.ids) for frame in frames), np.int64, len(frames))
+        segments = [frame.segments for frame in frames if frame.segments is not None]
+        return cls(
+            ids=np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
+            starts=np.concatenate(([0], np.cumsum(sizes))),
+            pooled_position=np.fromiter((frame.pooled_position for frame in frames), np.int64, len(frames)),
+            segments=np.concatenate(segments) if segments else None,
+            **fields,
+        )
 
     def __len__(self) -> int:
-        return len(self.labels)
+        return (len(self.starts) - 1) // self.each
 
     @property
     def lengths(self) -> np.ndarray:
         """(examples,) tokens, special tokens included."""
         return np.diff(self.starts).reshape(-1, self.each).sum(1)
 
-    def first(self, tokens: int | None) -> Examples:
+    def first(self, tokens: int | None) -> Self:
         """The examples within the first `tokens` tokens, at least one; None: all."""
         if tokens is None or tokens >= len(self.ids):
             return self
-        return self.take(np.arange(max(1, int(np.searchsorted(self.starts[:: self.each], tokens, side="right")) - 1)))
+        return self.take(np.arange(max(1, int(np.searchsorted(np.cumsum(self.lengths), tokens, side="right")))))
 
     def frame_indices(self, chosen: np.ndarray) -> np.ndarray:
         """The frames of these examples, one example after the other."""
         return (chosen[:, None] * self.each + np.arange(self.each)).reshape(-1)
 
-    def take(self, chosen: np.ndarray) -> Examples:
+    def take(self, chosen: np.ndarray) -> Self:
         """These examples, in this order."""
         frames = self.frame_indices(chosen)
-        taken, starts = gather_ranges(self.starts, frames)
+        tokens, starts = gather_ranges(self.starts, frames)
         return replace(
             self,
-            ids=self.ids[taken],
+            ids=self.ids[tokens],
             starts=starts,
             pooled_position=self.pooled_position[frames],
-            labels=self.labels[chosen],
-            gold=None if self.gold is None else self.gold[chosen],
-            segments=None if self.segments is None else self.segments[taken],
+            segments=None if self.segments is None else self.segments[tokens],
         )
 
 
-def join_frames(
-    frames: Sequence[FramedText],
-    labels: np.ndarray,
-    each: int = 1,
-    packs: bool = False,
-    unseen: UnknownWords | None = None,
-) -> Examples:
-    """Build examples from their frames, `each` consecutive frames for an example."""
-    sizes = np.fromiter((len(frame.ids) for frame in frames), np.int64, len(frames))
-    segments = [frame.segments for frame in frames if frame.segments is not None]
-    return Examples(
-        np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
-        np.concatenate(([0], np.cumsum(sizes))),
-        np.fromiter((frame.pooled_position for frame in frames), np.int64, len(frames)),
-        labels,
-        np.concatenate(segments) if segments else None,
-        each,
-        packs,
-        unseen=unseen,
-    )
+@dataclass(frozen=True, kw_only=True)
+class Examples(FramedExamples):
+    """Texts with a label for each."""
+
+    labels: np.ndarray  # (examples,) int64 classes, or float32 numbers
+    gold: np.ndarray | None = field(default=None, repr=False)  # (examples,) the truth, if labels only approximate it
+
+    def take(self, chosen: np.ndarray) -> Self:
+        gold = None if self.gold is None else self.gold[chosen]
+        return replace(super().take(chosen), labels=self.labels[chosen], gold=gold)
 
 
 def gather_ranges(starts: np.ndarray, chosen: Sequence[int] | np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -173,11 +178,7 @@ class Bucketed:
         require_bool("batches.pack", self.pack)
         most = self.length or LENGTH_MULTIPLE
         if self.fill > most:
-            raise InvalidSetting(
-                f"batches.fill = {self.fill} exceeds length = {most}. Choose a smaller one, or 0 for none.",
-                key="batches.fill",
-                value=self.fill,
-            )
+            raise invalid("batches.fill", self.fill, f"exceeds length = {most}. Choose a smaller one, or 0 for none.")
 
     def batches_per_epoch(self, text: Any) -> int:
         return -(-len(text) // self.rows)
@@ -221,7 +222,20 @@ class Bucketed:
 
     def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
         """The batch of these examples; `target_positions` are the pooled positions, `each` for an example."""
-        frames = text.frame_indices(chosen) if isinstance(text, Examples) else chosen  # others have one per example
+        inputs, begins = self.read(text, chosen)
+        positions = begins + text.pooled_position[text.frame_indices(chosen)]
+        return Batch(
+            inputs,
+            torch.from_numpy(text.labels[chosen]),
+            reset_state=True,
+            epoch=epoch,
+            target_positions=torch.from_numpy(positions),
+            num_targets=len(chosen),
+        )
+
+    def read(self, text: FramedExamples, chosen: np.ndarray) -> tuple[Inputs, np.ndarray]:
+        """What the network reads, and where each frame begins in it, as a flat position."""
+        frames = text.frame_indices(chosen)
         taken, starts = gather_ranges(text.starts, frames)
         begins, sizes = starts[:-1], np.diff(starts)
         ids = text.ids[taken]
@@ -238,16 +252,7 @@ class Bucketed:
             padded_segments = None if segments is None else _pad(segments, is_token)
             inputs = Inputs(_pad(ids, is_token), torch.from_numpy(is_token), padded_segments)
         inputs.sizes = tuple(sizes.tolist())
-        if text.unseen is not None:
-            inputs = text.unseen.spelled(inputs)
-        return Batch(
-            inputs,
-            torch.from_numpy(text.labels[chosen]),
-            reset_state=True,
-            epoch=epoch,
-            target_positions=torch.from_numpy(begins + text.pooled_position[frames]),
-            num_targets=len(chosen),
-        )
+        return inputs if text.unseen is None else text.unseen.spelled(inputs), begins
 
     def _fill_row(
         self, ids: np.ndarray, segments: np.ndarray | None, starts: np.ndarray

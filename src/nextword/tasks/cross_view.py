@@ -318,7 +318,11 @@ def read_untagged(
     zeros = np.broadcast_to(np.int64(0), words.shape)  # takes no memory
     places = np.arange(len(words), dtype=np.int32) - np.repeat(starts[:-1].astype(np.int32), np.diff(starts))
     shared = SharedLetters(forms, words)
-    return TaggedExamples(ids[words].astype(np.int64), starts, places, starts, zeros, letters=shared), key
+    pooled = np.zeros(len(starts) - 1, np.int64)
+    examples = TaggedExamples(
+        ids[words].astype(np.int64), starts, pooled, words=places, word_starts=starts, tags=zeros, letters=shared
+    )
+    return examples, key
 
 
 def cache_folder() -> Path:

@@ -33,7 +33,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import Examples, join_frames
+from nextword.batching.examples import Examples
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, UnknownName, Unsupported, did_you_mean
 from nextword.core.types import Batch, FramedText, Inputs, Loss, State
@@ -246,7 +246,8 @@ def encode_sources(
         cut += len(encoding.ids) > room
         ids = np.append(encoding.ids[:room], end).astype(np.int64)
         frames.append(FramedText(ids, len(ids) - 1))
-    return join_frames(frames, np.zeros(len(sources), np.int64) if labels is None else labels), cut
+    labels = np.zeros(len(sources), np.int64) if labels is None else labels
+    return Examples.from_frames(frames, labels=labels), cut
 
 
 # ------------------------------------------------------------------------------------------------ numbers as strings

@@ -13,17 +13,17 @@ What does not fit is cut: the context at its end while it is the longer side, th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.examples import Bucketed, Examples, UnknownWords, gather_ranges
+from nextword.batching.examples import Bucketed, Examples, gather_ranges
 from nextword.core.errors import InvalidSetting
-from nextword.core.protocols import Autoregressive, Infilling
+from nextword.core.protocols import Infilling
 from nextword.core.types import Batch, FramedText, Prediction, require_list, texts_of
 from nextword.data.tables import Columns, Rows
 from nextword.models.base import Network
@@ -35,7 +35,7 @@ from nextword.tasks.classification import Classification, Classifier, LabelObjec
 from nextword.tasks.data_checks import count_empty_texts
 from nextword.tasks.datasets.catalog import find_benchmark
 from nextword.tasks.datasets.multiple_choice import has_candidates, read_multiple_choice
-from nextword.tasks.encoding import FrameTemplate, placeholder, require_text_network, room_in_frame
+from nextword.tasks.encoding import Framer
 from nextword.tasks.heads import AUTO, ModelWithHead, TextHead, pool
 from nextword.tasks.prediction_files import (
     TABLES,
@@ -51,12 +51,15 @@ from nextword.tokenizers.base import Tokenizer
 # ------------------------------------------------------------------------------------------------ examples and batches
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class ChoiceExamples(Examples):
     """A frame per candidate; examples may have different numbers of candidates."""
 
-    counts: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))  # (examples,) candidates
-    most: int = 0  # candidates of any example, also of those that were left out: the width of the scores
+    counts: np.ndarray  # (examples,) candidates
+    most: int  # candidates of any example, also of those that were left out: the width of the scores
+
+    def __len__(self) -> int:
+        return len(self.counts)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -64,34 +67,28 @@ class ChoiceExamples(Examples):
         ends = np.cumsum(self.counts)
         return self.starts[ends] - self.starts[ends - self.counts]
 
-    def first(self, tokens: int | None) -> ChoiceExamples:
-        if tokens is None or tokens >= len(self.ids):
-            return self
-        ends = self.starts[np.cumsum(self.counts)]
-        return self.take(np.arange(max(1, int(np.searchsorted(ends, tokens, side="right")))))
-
     def frame_indices(self, chosen: np.ndarray) -> np.ndarray:
         return gather_ranges(np.concatenate(([0], np.cumsum(self.counts))), chosen)[0]
 
-    def take(self, chosen: np.ndarray) -> ChoiceExamples:
-        return cast(ChoiceExamples, replace(super().take(chosen), counts=self.counts[chosen]))  # type: ignore[call-arg]
+    def take(self, chosen: np.ndarray) -> Self:
+        return replace(super().take(chosen), counts=self.counts[chosen])
 
 
 @dataclass(frozen=True)
 class ChoiceBatches(Bucketed):
     """`rows` examples per batch, with all their candidates."""
 
-    def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
+    def batch(self, text: ChoiceExamples, chosen: np.ndarray, epoch: int) -> Batch:
         """`target_positions` is (B, K), −1 where an example has fewer than K candidates."""
         batch = super().batch(text, chosen, epoch)
         assert batch.target_positions is not None
         mask = torch.arange(text.most) < torch.from_numpy(text.counts[chosen]).unsqueeze(1)  # (B, K)
-        at = torch.full(mask.shape, -1, dtype=torch.long).masked_scatter(mask, batch.target_positions)
-        return replace(batch, target_positions=at)
+        positions = torch.full(mask.shape, -1, dtype=torch.long).masked_scatter(mask, batch.target_positions)
+        return replace(batch, target_positions=positions)
 
 
 def encode_choices(
-    network: Any,
+    network: Network,
     tokenizer: Tokenizer,
     contexts: Sequence[str],
     questions: Sequence[str] | None,
@@ -100,53 +97,33 @@ def encode_choices(
     length: int = 0,
 ) -> tuple[ChoiceExamples, int]:
     """Return the framed examples, and how many of them were cut to `length` tokens (0: to the network's window)."""
-    require_text_network(network)
-    unseen = UnknownWords(network, tokenizer)
-
-    def encode(texts: Sequence[str]) -> list[np.ndarray]:
-        encodings = tokenizer.encode_batch(list(texts))
-        return [unseen.ids(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
-
+    framer = Framer(network, tokenizer, 2, length)
     distinct = list(dict.fromkeys(contexts))
-    context_ids = dict(zip(distinct, encode(distinct), strict=True))
-    question_ids = [np.zeros(0, np.int64)] * len(contexts) if questions is None else encode(questions)
-    candidate_ids = iter(encode([text for choices in candidates for text in choices]))
-    empty = network.frame(placeholder(0, 0), placeholder(1, 0))
-    room = room_in_frame(network, len(empty.ids), 2, length)
-    with_candidate = isinstance(network, Infilling)
-    templates: dict[tuple[int, ...], FrameTemplate] = {}
+    context_ids = dict(zip(distinct, framer.encode(distinct), strict=True))
+    question_ids = [np.zeros(0, np.int64)] * len(contexts) if questions is None else framer.encode(questions)
+    candidate_ids = iter(framer.encode([text for choices in candidates for text in choices]))
     frames: list[FramedText] = []
     num_cut = 0
     for context, question, choices in zip(contexts, question_ids, candidates, strict=True):
         is_cut = False
         for _ in choices:
             parts = context_ids[context], question, next(candidate_ids)
-            sizes = _fit(len(parts[0]), len(parts[1]), len(parts[2]), room)
+            sizes = _fit(len(parts[0]), len(parts[1]), len(parts[2]), framer.room)
             is_cut |= sum(sizes) < sum(map(len, parts))
-            before, asked, candidate = (part[:size] for part, size in zip(parts, sizes, strict=True))
-            if with_candidate:
-                sides = before, np.concatenate((asked, candidate))
-            else:
-                sides = np.concatenate((before, asked)), candidate
+            a, b, c = (part[:size] for part, size in zip(parts, sizes, strict=True))
+            before, after = (a, np.append(b, c)) if isinstance(network, Infilling) else (np.append(a, b), c)
             if network.is_backward:
-                sides = sides[0][::-1], sides[1][::-1]
-            shape = tuple(map(len, sides))
-            if shape not in templates:
-                templates[shape] = FrameTemplate(network.frame(*(placeholder(i, n) for i, n in enumerate(shape))), 2)
-            frames.append(templates[shape].fill(sides, shape))
+                before, after = before[::-1], after[::-1]
+            frames += framer.frame(before, after)
         num_cut += is_cut
     counts = np.fromiter(map(len, candidates), np.int64, len(candidates))
-    segments = [frame.segments for frame in frames if frame.segments is not None]
-    examples = ChoiceExamples(
-        ids=np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
-        starts=np.concatenate(([0], np.cumsum([len(frame.ids) for frame in frames]))).astype(np.int64),
-        pooled_position=np.fromiter((frame.pooled_position for frame in frames), np.int64, len(frames)),
+    examples = ChoiceExamples.from_frames(
+        frames,
         labels=np.zeros(len(candidates), np.int64) if labels is None else labels,
-        segments=np.concatenate(segments) if segments else None,
-        packs=not isinstance(network, Autoregressive),
-        unseen=unseen if unseen.words else None,
+        packs=framer.packs,
+        unseen=framer.unseen,
         counts=counts,
-        most=int(counts.max()) if len(counts) else 0,
+        most=int(counts.max(initial=0)),
     )
     return examples, num_cut
 

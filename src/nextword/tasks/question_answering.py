@@ -31,17 +31,17 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.batching.examples import Bucketed, UnknownWords, gather_ranges
+from nextword.batching.examples import Bucketed, FramedExamples, UnknownWords
+from nextword.batching.settings import require_count
 from nextword.core.errors import DataError, InvalidSetting, NextwordError, UnknownName, Unsupported
 from nextword.core.io import refuse_existing
-from nextword.core.protocols import Autoregressive
 from nextword.core.types import Batch, Encoding, FramedText, Loss, State, require_list, texts_of
 from nextword.data.catalog import catalog, find_entry, not_installed_error
 from nextword.data.conll import files_by_split
@@ -78,7 +78,7 @@ from nextword.tasks.base import (
 )
 from nextword.tasks.classification import Classifier, sample_file, table_header
 from nextword.tasks.datasets.multiple_choice import has_candidates
-from nextword.tasks.encoding import FrameTemplate, placeholder, require_text_network, room_in_frame
+from nextword.tasks.encoding import Framer
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.prediction_files import (
     TABLES,
@@ -382,61 +382,29 @@ def _duplicate_notes(splits: Mapping[str, Questions]) -> list[str]:
 # ------------------------------------------------------------------------------------------------ examples
 
 
-@dataclass(frozen=True)
-class QAExamples:
-    """Windows of questions; an example is a window."""
+@dataclass(frozen=True, kw_only=True)
+class QAExamples(FramedExamples):
+    """Windows of questions; an example is a window. Its pooled position stands for "no answer"."""
 
-    ids: np.ndarray  # (N,) of all windows
-    starts: np.ndarray  # (windows + 1,) where each begins
-    pooled_position: np.ndarray  # (windows,) the token that stands for "no answer"
     passage: np.ndarray  # (windows, 2) where the passage lies in each
     targets: np.ndarray  # (windows, 2) places where the answer begins and ends; 0, 0: no answer
     question_index: np.ndarray  # (windows,) the question, in `questions`
-    begins: np.ndarray  # (windows,) where the characters of the window's first token are in `characters`
+    first_token: np.ndarray  # (windows,) the window's first token of the passage, in `characters`
     characters: np.ndarray = field(repr=False)  # (M, 2) the characters of each token of a passage
     questions: tuple[Question, ...] = field(default=(), repr=False)
-    segments: np.ndarray | None = None  # (N,)
-    packs: bool = False
-    metrics: tuple[str, ...] = ()
     has_unanswerable: bool = False  # some questions of the task have no answer
     threshold: float = 0.0  # by how much "no answer" must beat the best span
-    unseen: UnknownWords | None = field(default=None, repr=False)
-    bytes: int = field(default=0, repr=False)
 
-    each = 1  # frame per example
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.starts)
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self.targets
-
-    def first(self, tokens: int | None) -> QAExamples:
-        """The windows of the first `tokens` tokens, at least one; None: all."""
-        if tokens is None or tokens >= len(self.ids):
-            return self
-        return self.take(np.arange(max(1, int(np.searchsorted(self.starts, tokens, side="right")) - 1)))
-
-    def take(self, chosen: np.ndarray) -> QAExamples:
+    def take(self, chosen: np.ndarray) -> Self:
         """These windows, in this order; questions without a window are left out."""
-        tokens, starts = gather_ranges(self.starts, chosen)
         kept, index = np.unique(self.question_index[chosen], return_inverse=True)
         return replace(
-            self,
-            ids=self.ids[tokens],
-            starts=starts,
-            pooled_position=self.pooled_position[chosen],
+            super().take(chosen),
             passage=self.passage[chosen],
             targets=self.targets[chosen],
             question_index=index.reshape(-1),
-            begins=self.begins[chosen],
+            first_token=self.first_token[chosen],
             questions=tuple(self.questions[i] for i in kept.tolist()),
-            segments=None if self.segments is None else self.segments[tokens],
         )
 
     def take_questions(self, chosen: np.ndarray) -> QAExamples:
@@ -448,9 +416,9 @@ class QAExamples:
 
     def text(self, window: int, begin: int, end: int) -> str:
         """The text of the passage from one place of a window to another, without spaces around it."""
-        at = self.begins[window] - 1
+        before = self.first_token[window] - 1
         question = self.questions[self.question_index[window]]
-        return question.context[self.characters[at + begin, 0] : self.characters[at + end, 1]].strip()
+        return question.context[self.characters[before + begin, 0] : self.characters[before + end, 1]].strip()
 
 
 @dataclass(frozen=True)
@@ -467,26 +435,18 @@ class PassageBatches(Bucketed):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("stride", "question"):
-            value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InvalidSetting(
-                    f"batches: {name} = {value!r}. Expected an integer of at least 1.",
-                    key=f"batches.{name}",
-                    value=value,
-                )
+        require_count("batches.stride", self.stride)
+        require_count("batches.question", self.question)
 
-    def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
+    def batch(self, text: QAExamples, chosen: np.ndarray, epoch: int) -> Batch:
         """`target_positions` (B, W) are the flat positions of all places, "no answer" first; −1 beyond the last."""
-        batch = super().batch(text, chosen, epoch)
-        assert batch.target_positions is not None
-        none = batch.target_positions.numpy()
-        begins = none - text.pooled_position[chosen] + text.passage[chosen, 0]
-        sizes = text.passage[chosen, 1] - text.passage[chosen, 0]
-        places = np.arange(int(sizes.max()))
-        flat = np.where(places < sizes[:, None], begins[:, None] + places, -1)
-        at = torch.from_numpy(np.concatenate((none[:, None], flat), 1))
-        return replace(batch, target_positions=at)
+        inputs, begins = self.read(text, chosen)
+        first, end = text.passage[chosen].T
+        places = np.arange(int((end - first).max()))
+        passage = np.where(places < (end - first)[:, None], (begins + first)[:, None] + places, -1)
+        positions = torch.from_numpy(np.column_stack((begins + text.pooled_position[chosen], passage)))
+        targets = torch.from_numpy(text.targets[chosen])
+        return Batch(inputs, targets, True, epoch, target_positions=positions, num_targets=len(chosen))
 
 
 def passage_layout(batches: Mapping[str, Any]) -> PassageBatches:
@@ -496,7 +456,7 @@ def passage_layout(batches: Mapping[str, Any]) -> PassageBatches:
 class _Passage(NamedTuple):
     ids: np.ndarray
     characters: np.ndarray  # (N, 2)
-    at: int  # where those are among the characters of all passages
+    offset: int  # where those begin among the characters of all passages
 
 
 class EncodingCounts(NamedTuple):
@@ -508,64 +468,57 @@ class EncodingCounts(NamedTuple):
 
 
 def encode_questions(
-    network: Any, tokenizer: Tokenizer, questions: Sequence[Question], layout: PassageBatches, training: bool = False
+    network: Network,
+    tokenizer: Tokenizer,
+    questions: Sequence[Question],
+    layout: PassageBatches,
+    training: bool = False,
 ) -> tuple[QAExamples, EncodingCounts]:
     """Windows of all questions. For training, questions whose answer is in no token are left out."""
-    require_text_network(network)
     if network.is_backward:
         raise Unsupported(
             "[model] backward reads texts from their end, so it cannot mark where an answer begins. Use a run that "
             "reads left to right, or a bidirectional one.",
             ability="answer",
         )
-    unseen = UnknownWords(network, tokenizer)
-    passages = _encode_passages(tokenizer, unseen, questions)
-    encodings = tokenizer.encode_batch([one.question for one in questions])
-    room = room_in_frame(network, len(network.frame(placeholder(0, 0), placeholder(1, 0)).ids), 2, layout.length)
-    templates: dict[tuple[int, int], FrameTemplate] = {}
+    framer = Framer(network, tokenizer, 2, layout.length)
+    passages = _encode_passages(tokenizer, framer.unseen, questions)
+    question_ids = framer.encode([question.question for question in questions])
+    limit = layout.question if framer.room is None else max(1, min(layout.question, framer.room // 2))
     frames: list[FramedText] = []
-    rows: list[tuple[int, ...]] = []  # no-answer position, passage, targets, question, first character
+    rows: list[tuple[int, ...]] = []  # no-answer position, passage, targets, question, first token
     kept: list[Question] = []
     cut = windowed = lost = 0
-    for question, encoding in zip(questions, encodings, strict=True):
+    for question, ids in zip(questions, question_ids, strict=True):
         passage = passages[question.context]
         place = _answer_tokens(question, passage.characters)
         if question.answers and place is None:
             lost += 1
             if training:
                 continue
-        ids = unseen.ids(question.question, encoding)
-        limit = layout.question if room is None else max(1, min(layout.question, room // 2))
         cut += len(ids) > limit
         ids = ids[:limit]
-        windows = list(_windows(len(passage.ids), room, len(ids), layout.stride))
+        windows = list(_windows(len(passage.ids), framer.room, len(ids), layout.stride))
         windowed += len(windows) > 1
         for begin, end in windows:
-            sizes = len(ids), end - begin
-            if sizes not in templates:
-                templates[sizes] = FrameTemplate(network.frame(*(placeholder(i, n) for i, n in enumerate(sizes))), 2)
-            frame = templates[sizes].fill((ids, passage.ids[begin:end]), sizes)
+            (frame,) = framer.frame(ids, passage.ids[begin:end])
             frames.append(frame)
             target = _target(place, begin, end)
-            rows.append((no_answer_position(frame), *frame.text_spans[1], *target, len(kept), passage.at + begin))
+            rows.append((no_answer_position(frame), *frame.text_spans[1], *target, len(kept), passage.offset + begin))
         kept.append(question)
     table = np.array(rows, np.int64).reshape(-1, 7)
-    segments = [frame.segments for frame in frames if frame.segments is not None]
-    examples = QAExamples(
-        ids=np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
-        starts=np.concatenate(([0], np.cumsum([len(frame.ids) for frame in frames]))).astype(np.int64),
-        pooled_position=table[:, 0],
+    examples = QAExamples.from_frames(
+        frames,
+        packs=framer.packs,
+        unseen=framer.unseen,
         passage=table[:, 1:3],
         targets=table[:, 3:5],
         question_index=table[:, 5],
-        begins=table[:, 6],
-        characters=np.concatenate([np.zeros((0, 2), np.int64), *(one.characters for one in passages.values())]),
+        first_token=table[:, 6],
+        characters=np.concatenate([np.zeros((0, 2), np.int64), *(p.characters for p in passages.values())]),
         questions=tuple(kept),
-        segments=np.concatenate(segments) if segments else None,
-        packs=not isinstance(network, Autoregressive),
-        unseen=unseen if unseen.words else None,
     )
-    return examples, EncodingCounts(cut, windowed, lost)
+    return replace(examples, pooled_position=table[:, 0]), EncodingCounts(cut, windowed, lost)
 
 
 def no_answer_position(frame: FramedText) -> int:
@@ -578,12 +531,12 @@ def no_answer_position(frame: FramedText) -> int:
 
 def _encode_passages(tokenizer: Tokenizer, unseen: UnknownWords, questions: Sequence[Question]) -> dict[str, _Passage]:
     """Every passage once, however many questions it has."""
-    contexts = list(dict.fromkeys(one.context for one in questions))
+    contexts = list(dict.fromkeys(question.context for question in questions))
     passages: dict[str, _Passage] = {}
-    at = 0
+    offset = 0
     for context, encoding in zip(contexts, tokenizer.encode_batch(contexts), strict=True):
-        passages[context] = _Passage(unseen.ids(context, encoding), token_characters(context, encoding), at)
-        at += len(encoding)
+        passages[context] = _Passage(unseen.ids(context, encoding), token_characters(context, encoding), offset)
+        offset += len(encoding)
     return passages
 
 

@@ -26,14 +26,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.batching.examples import Bucketed, UnknownWords, gather_ranges
+from nextword.batching.examples import Bucketed, FramedExamples, UnknownWords, gather_ranges
 from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, Unsupported
 from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Encoding, FramedText, Loss, State, require_list, texts_of
@@ -227,42 +227,24 @@ def _duplicate_notes(splits: Mapping[str, TaggedText]) -> list[str]:
 #     tags            S-LOC            O                          word_starts   0 2 …
 
 
-@dataclass(frozen=True)
-class TaggedExamples:
+class WordArray(Protocol):
+    """What has a row for every word, and can be indexed like an array."""
+
+    def __getitem__(self, words: np.ndarray, /) -> Any: ...
+    def __len__(self) -> int: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaggedExamples(FramedExamples):
     """Sentences with a tag for every word, framed: tokens end to end, words end to end."""
 
-    ids: np.ndarray  # (N,) of all frames
-    starts: np.ndarray  # (sentences + 1,) where each frame begins
     words: np.ndarray  # (M,) the token of each word, counted from the beginning of its frame; −1: it was cut off
     word_starts: np.ndarray  # (sentences + 1,)
     tags: np.ndarray  # (M,) int64: indices into `names`
     names: tuple[str, ...] = ()  # of all tags; those that no training sentence has come last
     spans: bool = False  # tags are those of spans
-    segments: np.ndarray | None = None  # (N,)
-    letters: Any = None  # (M, L) array, or what can be indexed like one (cross_view.py)
+    letters: WordArray | None = None  # (M, L), if the network reads letters
     features: np.ndarray | None = field(default=None, repr=False)  # (layers, M, D) float16, perhaps on disk
-    packs: bool = False  # the network reads texts end to end
-    metrics: tuple[str, ...] = ()
-    unseen: UnknownWords | None = field(default=None, repr=False)  # words without an id, if the network reads letters
-    bytes: int = field(default=0, repr=False)  # unknown, so there are no bits per byte
-
-    each = 1  # frame per example
-
-    def __len__(self) -> int:
-        return len(self.starts) - 1
-
-    @property
-    def lengths(self) -> np.ndarray:
-        return np.diff(self.starts)
-
-    @property
-    def pooled_position(self) -> np.ndarray:
-        """0: no token represents the sentence, and `target_positions` of a batch says where frames begin."""
-        return np.zeros(len(self), np.int64)
-
-    @property
-    def labels(self) -> np.ndarray:
-        return self.pooled_position
 
     @cached_property
     def tokens_are_words(self) -> bool:
@@ -278,24 +260,13 @@ class TaggedExamples:
         """The tags of every sentence."""
         return [self.tags_of(i) for i in range(len(self))]
 
-    def first(self, tokens: int | None) -> TaggedExamples:
-        """The sentences of the first `tokens` tokens, at least one; None: all."""
-        if tokens is None or tokens >= len(self.ids):
-            return self
-        return self.take(np.arange(max(1, int(np.searchsorted(self.starts, tokens, side="right")) - 1)))
-
-    def take(self, chosen: np.ndarray) -> TaggedExamples:
-        """These sentences, in this order."""
-        tokens, starts = gather_ranges(self.starts, chosen)
+    def take(self, chosen: np.ndarray) -> Self:
         words, word_starts = gather_ranges(self.word_starts, chosen)
         return replace(
-            self,
-            ids=self.ids[tokens],
-            starts=starts,
+            super().take(chosen),
             words=self.words[words],
             word_starts=word_starts,
             tags=self.tags[words],
-            segments=None if self.segments is None else self.segments[tokens],
             letters=None if self.letters is None else self.letters[words],
             features=None if self.features is None else self.features[:, words],
         )
@@ -305,27 +276,25 @@ class TaggedExamples:
 class SentenceBatches(Bucketed):
     """`rows` sentences per batch."""
 
-    def batch(self, text: Any, chosen: np.ndarray, epoch: int) -> Batch:
+    def batch(self, text: TaggedExamples, chosen: np.ndarray, epoch: int) -> Batch:
         """Targets are (B, W) tags, padded with IGNORE; `target_positions` is the flat position of each word's token,
         None if tokens are words. Letters and features go with the words, for networks that read them."""
-        batch = super().batch(text, chosen, epoch)
-        taken, starts = gather_ranges(text.word_starts, chosen)
+        inputs, begins = self.read(text, chosen)
+        words, starts = gather_ranges(text.word_starts, chosen)
         sizes = np.diff(starts)
         mask = np.arange(max(1, int(sizes.max()))) < sizes[:, None]  # (B, W)
-        inputs = batch.inputs
         if text.letters is not None:
-            inputs.characters = torch.from_numpy(_pad(_trim(text.letters[taken]), mask, PADDING))
+            inputs.characters = torch.from_numpy(_pad(_trim(text.letters[words]), mask, PADDING))
         if text.features is not None:
-            layers = [_pad(np.asarray(layer[taken]), mask, 0) for layer in text.features]
+            layers = [_pad(np.asarray(layer[words]), mask, 0) for layer in text.features]
             inputs.features = torch.from_numpy(np.stack(layers))
-        at = None
+        positions = None
         if text.packs or not text.tokens_are_words:
-            assert batch.target_positions is not None
-            token = text.words[taken]
-            flat = np.repeat(batch.target_positions.numpy(), sizes) + token
-            at = torch.from_numpy(_pad(np.where(token < 0, -1, flat), mask, -1))
-        tags = torch.from_numpy(_pad(text.tags[taken], mask, IGNORE))
-        return Batch(inputs, tags, reset_state=True, epoch=epoch, target_positions=at, num_targets=len(taken))
+            tokens = text.words[words]
+            flat = np.repeat(begins, sizes) + tokens
+            positions = torch.from_numpy(_pad(np.where(tokens < 0, -1, flat), mask, -1))
+        tags = torch.from_numpy(_pad(text.tags[words], mask, IGNORE))
+        return Batch(inputs, tags, True, epoch, target_positions=positions, num_targets=len(words))
 
 
 def _pad(values: np.ndarray, mask: np.ndarray, padding: int) -> np.ndarray:
@@ -342,7 +311,7 @@ def _trim(letters: np.ndarray) -> np.ndarray:
 
 
 def encode_sentences(
-    network: Any,
+    network: Network,
     tokenizer: Tokenizer,
     sentences: Sequence[Sequence[str]],
     tags: Sequence[Sequence[int]] | None = None,
@@ -373,20 +342,17 @@ def encode_sentences(
         frames.append(frame)
         tokens.append(tokens_of_words(kept, len(words), last, *frame.text_spans[0]))
     sizes = np.fromiter(map(len, sentences), np.int64, len(sentences))
-    at = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
-    segments = [frame.segments for frame in frames if frame.segments is not None]
+    positions = np.concatenate(tokens) if tokens else np.zeros(0, np.int64)
+    no_tags = np.zeros(len(positions), np.int64)
     characters = network.max_characters
-    flat_tags = None if tags is None else np.array([tag for one in tags for tag in one], np.int64)
-    examples = TaggedExamples(
-        ids=np.concatenate([frame.ids for frame in frames]) if frames else np.zeros(0, np.int64),
-        starts=_starts([len(frame.ids) for frame in frames]),
-        words=at,
-        word_starts=_starts(sizes),
-        tags=np.zeros(len(at), np.int64) if flat_tags is None else flat_tags,
-        segments=np.concatenate(segments) if segments else None,
-        letters=word_characters([word for words in sentences for word in words], characters) if characters else None,
+    examples = TaggedExamples.from_frames(
+        frames,
         packs=not isinstance(network, Autoregressive) and not network.is_tagger,
-        unseen=unseen if unseen.words else None,
+        unseen=unseen,
+        words=positions,
+        word_starts=np.concatenate(([0], np.cumsum(sizes))),
+        tags=no_tags if tags is None else np.array([tag for row in tags for tag in row], np.int64),
+        letters=word_characters([word for words in sentences for word in words], characters) if characters else None,
     )
     if characters and not examples.tokens_are_words:
         raise InvalidSetting(
@@ -395,7 +361,7 @@ def encode_sentences(
             key="tokenizer.kind",
             value=tokenizer.kind,
         )
-    return examples, int((at < 0).sum())
+    return examples, int((positions < 0).sum())
 
 
 def _tokenize(sentences: Sequence[Sequence[str]], tokenizer: Tokenizer, unseen: UnknownWords) -> Sequence[Encoding]:
@@ -420,10 +386,6 @@ def tokens_of_words(encoding: Encoding, words: int, last: bool, begin: int, end:
 
 def _truncate(encoding: Encoding, room: int) -> Encoding:
     return replace(encoding, ids=encoding.ids[:room], spans=encoding.spans[:room], words=encoding.words[:room])
-
-
-def _starts(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
-    return np.concatenate(([0], np.cumsum(sizes))).astype(np.int64)
 
 
 # ------------------------------------------------------------------------------------------------ head

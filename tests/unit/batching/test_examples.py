@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nextword.batching.examples import Bucketed, Examples, join_frames
+from nextword.batching.examples import Bucketed, Examples
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import FramedText, Vocabulary
 from nextword.models.bert import BERT, BERTConfig
@@ -27,7 +27,7 @@ def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examp
     for _ in range(n * each):
         size = int(draw.integers(2, 12))
         frames.append(FramedText(draw.integers(5, 99, size), size - 1, np.arange(size) % 2))
-    return join_frames(frames, np.arange(n), each, packs)
+    return Examples.from_frames(frames, labels=np.arange(n), each=each, packs=packs)
 
 
 def headed(pooling: str) -> TextHead:

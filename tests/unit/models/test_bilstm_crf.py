@@ -155,7 +155,8 @@ def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_pa
 def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
     """As word2vec reads them: a token is a word, and yet a row is not a sentence."""
     ids, starts, words = np.arange(5), np.array([0, 2, 5]), np.array([0, 1, 0, 1, 2])
-    text = TaggedExamples(ids, starts, words, starts, tags=np.zeros(5, np.int64), packs=True)
+    tags, pooled = np.zeros(5, np.int64), np.zeros(2, np.int64)
+    text = TaggedExamples(ids, starts, pooled, words=words, word_starts=starts, tags=tags, packs=True)
     batch = SentenceBatches().batch(text, np.arange(2), 0)
     assert (batch.inputs.ids.shape, batch.target_positions.tolist()) == ((1, 5), [[0, 1, -1], [2, 3, 4]])  # type: ignore[union-attr]
     assert SentenceBatches().batch(replace(text, packs=False), np.arange(2), 0).target_positions is None

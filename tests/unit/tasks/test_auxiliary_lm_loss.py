@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword import tasks as transfer
-from nextword.batching.examples import Bucketed, join_frames
+from nextword.batching.examples import Bucketed, Examples
 from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs
 from nextword.models.framing import resize_embeddings
@@ -45,7 +45,8 @@ def test_the_loss_is_the_sum_of_both(weight: float, features: str) -> None:
     headed = TextHead(network, TextHeadConfig(frame="classify", dropout=0.0, features=features), 2).train()
     torch.nn.init.normal_(headed.out.weight)
     frames = [network.frame(A, B), network.frame(C), network.frame(B, A)]
-    batch = Bucketed(pack=False).batch(join_frames(frames, np.array(LABELS), packs=False), np.arange(3), 0)
+    examples = Examples.from_frames(frames, labels=np.array(LABELS))
+    batch = Bucketed(pack=False).batch(examples, np.arange(3), 0)
     loss = LabelObjective({}, language=weight).loss(headed, batch, None)
     task, language = (one.detach() for one in by_hand(headed, frames, int(features or -1)))
     torch.testing.assert_close(loss.value.detach(), task + weight * language)

@@ -77,7 +77,8 @@ def text_of(sentences: int, first: int = 0) -> TaggedExamples:
     """Sentences of two words, which no other text has."""
     starts = np.arange(sentences + 1) * 2
     ids = first + np.arange(2 * sentences)
-    return TaggedExamples(ids, starts, np.zeros(len(ids), np.int64), starts, np.zeros(len(ids), np.int64))
+    zeros = np.zeros(len(ids), np.int64)
+    return TaggedExamples(ids, starts, np.zeros(len(starts) - 1, np.int64), words=zeros, word_starts=starts, tags=zeros)
 
 
 def test_tasks_are_drawn_by_the_root_of_their_size() -> None:

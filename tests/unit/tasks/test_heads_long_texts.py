@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from nextword import tasks as transfer
-from nextword.batching.examples import Bucketed, join_frames
+from nextword.batching.examples import Bucketed, Examples
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Batch, FramedText, Inputs, Vocabulary
 from nextword.lm.loading import load
@@ -47,7 +47,7 @@ def headed(name: str, chunk: int = 0, window: int = 0, pooling: str = "concat", 
 def texts(*lengths: int, packs: bool) -> Batch:
     rng = np.random.default_rng(5)
     frames = [FramedText(rng.integers(2, 30, n), n - 1) for n in lengths]
-    found = join_frames(frames, np.zeros(len(frames), np.int64), packs=packs)
+    found = Examples.from_frames(frames, labels=np.zeros(len(frames), np.int64), packs=packs)
     return Bucketed().batch(found, np.arange(len(frames)), 0)
 
 

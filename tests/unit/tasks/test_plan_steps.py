@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from nextword.batching.examples import Examples, join_frames
+from nextword.batching.examples import Examples
 from nextword.core.types import FramedText, Vocabulary
 from nextword.recipe import load_recipe
 from nextword.tasks import parse_task
@@ -17,7 +17,7 @@ VOCABULARY = Vocabulary(30, 1)
 
 
 def some(n: int) -> Examples:
-    return join_frames([FramedText(np.array([1, 2, 3]), 2)] * n, np.zeros(n, np.int64))
+    return Examples.from_frames([FramedText(np.array([1, 2, 3]), 2)] * n, labels=np.zeros(n, np.int64))
 
 
 def told(recipe: str, changes: Sequence[str], examples: int) -> list[str]:

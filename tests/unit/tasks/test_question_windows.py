@@ -99,27 +99,27 @@ def test_windows_overlap_and_hold_every_token() -> None:
     assert left == (1, 1, 0)  # the question was cut, and the passage is in windows
     sizes = np.diff(text.passage, axis=1)[:, 0]
     assert sizes[:-1].tolist() == [24 - 4 - 3] * (len(sizes) - 1)
-    assert text.begins.tolist() == [5 * i for i in range(len(sizes))]
-    assert text.begins[-1] + sizes[-1] == tokens
-    assert text.begins[-2] + sizes[-2] < tokens  # and not a window too many
+    assert text.first_token.tolist() == [5 * i for i in range(len(sizes))]
+    assert text.first_token[-1] + sizes[-1] == tokens
+    assert text.first_token[-2] + sizes[-2] < tokens  # and not a window too many
     ids = tokenizer.encode(TEXT).ids
     for i in range(len(text)):
         row = text.ids[text.starts[i] : text.starts[i + 1]]
         a, b = text.passage[i]
-        assert row[a:b].tolist() == ids[text.begins[i] : text.begins[i] + b - a].tolist()
+        assert row[a:b].tolist() == ids[text.first_token[i] : text.first_token[i] + b - a].tolist()
     for pack in (True, False):
         batch = PassageBatches(pack=pack).batch(text, np.arange(len(text)), 0)
         assert batch.target_positions is not None
         for i, at in enumerate(batch.target_positions):  # the places of a batch are [CLS] and the tokens of the passage
             row = batch.inputs.ids.flatten()[at[at >= 0]].tolist()
             size = int(sizes[i])
-            assert row == [tokenizer.special["[CLS]"], *ids[text.begins[i] : text.begins[i] + size].tolist()]
+            assert row == [tokenizer.special["[CLS]"], *ids[text.first_token[i] : text.first_token[i] + size].tolist()]
     # in short windows the step is half of what they hold
     text, _ = encode_questions(
         network, tokenizer, [Question("x", "what ?", TEXT)], PassageBatches(length=16, stride=128)
     )
     width = int(np.diff(text.passage, axis=1).max())
-    assert np.diff(text.begins).tolist() == [width // 2] * (len(text) - 1)
+    assert np.diff(text.first_token).tolist() == [width // 2] * (len(text) - 1)
 
 
 def test_a_window_without_the_whole_answer_says_none() -> None:
@@ -239,7 +239,7 @@ def two_windows(**more: Any) -> Any:
 
 def test_the_best_over_windows_and_the_same_text_once() -> None:
     text, words = two_windows()
-    begins = text.begins.tolist()
+    begins = text.first_token.tolist()
     shift = begins[1] - begins[0]
     assert text.text(0, 1, 1) == words[0]
     word = text.text(1, 1, 1)  # it stands in the first window too, if that is long enough
