@@ -11,20 +11,21 @@ else has a default that suits a network with a trained head.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 import torch
 
+from nextword.batching.examples import Bucketed
 from nextword.core.errors import InvalidSetting, UnknownName, Unsupported, did_you_mean
-from nextword.core.types import Vocabulary
+from nextword.core.types import Batch, Vocabulary
 from nextword.data.tables import Columns
 from nextword.models import model_class
 from nextword.models.base import Network
-from nextword.objectives.base import Objective
+from nextword.objectives.base import Objective, build_layout
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import task_class
@@ -44,6 +45,35 @@ Progress = Callable[[str, float, float | None], None]  # what is being done, how
 Count = Callable[[int, int], None]  # how many examples are done, of how many
 
 DEV_IS_TRAINED_ON = "dev is part of the training data, so its scores mean little; the weights of the last step are kept"
+
+
+# ------------------------------------------------------------------------------------------------ objective
+
+BatchedT = TypeVar("BatchedT")  # the examples that an objective makes batches of
+
+
+class TaskObjective(Objective[BatchedT]):
+    """The objective of a task: a layout makes the batches, and metrics decide which weights are best."""
+
+    is_likelihood = False  # of labels, not of text
+    has_metrics = True
+    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"examples": Bucketed}  # kind → class; the first is the default
+
+    def __init__(self, batches: Mapping[str, Any]) -> None:
+        self.layout = build_layout(batches, self.layouts, "task")
+
+    @property
+    def length(self) -> int:
+        return self.layout.length
+
+    def batches_per_epoch(self, text: BatchedT) -> int:
+        return self.layout.batches_per_epoch(text)
+
+    def batches(self, text: BatchedT, seed: int, step: int) -> Iterator[Batch]:
+        return self.layout.batches(text, seed, step)
+
+    def validation_batches(self, text: BatchedT) -> Iterator[Batch]:
+        return self.layout.validation_batches(text)
 
 
 # ------------------------------------------------------------------------------------------------ settings

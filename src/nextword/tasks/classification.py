@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -41,12 +41,21 @@ from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, frame_ids
 from nextword.metrics.classification import METRICS, REGRESSION_METRICS
 from nextword.models.base import Network
 from nextword.models.framing import next_token_targets
-from nextword.objectives.base import Objective, build_layout
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis, task_class
 from nextword.tasks.attribution import Explanation, attribute_tokens, sum_by_word
-from nextword.tasks.base import Count, Dataset, HeadTaskConfig, Progress, Task, TaskConfig, is_number, splits_beyond_dev
+from nextword.tasks.base import (
+    Count,
+    Dataset,
+    HeadTaskConfig,
+    Progress,
+    Task,
+    TaskConfig,
+    TaskObjective,
+    is_number,
+    splits_beyond_dev,
+)
 from nextword.tasks.datasets.catalog import find_benchmark
 from nextword.tasks.encoding import encode_texts, require_encoder, text_positions, truncated_sizes
 from nextword.tasks.heads import (
@@ -57,6 +66,7 @@ from nextword.tasks.heads import (
     TextHead,
     tokens_before_window,
 )
+from nextword.tasks.predictor import Predictor
 from nextword.tasks.text_data import TextDataset, read_text_data
 from nextword.tokenizers.base import Tokenizer
 from nextword.training.device import to_device
@@ -72,36 +82,20 @@ Example = str | tuple[str, str] | Sequence[str]
 # ------------------------------------------------------------------------------------------------ objective
 
 
-class LabelObjective(Objective[Any]):
+class LabelObjective(TaskObjective[Any]):
     """Cross-entropy of classes, or squared error of numbers; and perhaps a language-model loss."""
 
-    is_likelihood = False  # of labels, not of text
-    has_metrics = True
     recordable = True  # the shape of a batch says how many predictions it has
-    layouts: ClassVar[dict[str, type[Bucketed]]] = {"examples": Bucketed}
 
     def __init__(self, batches: Mapping[str, Any], language: float = 0.0, mix: float = 1.0) -> None:
         """`language`: weight of the language-model loss. `mix`: tasks are drawn ∝ size^mix, if there are several."""
-        self.layout = build_layout(batches, self.layouts, "task")
+        super().__init__(batches)
         require_number("objective.language", language, 0)
         require_number("objective.mix", mix, 0, 1)
         self.language, self.mix = float(language), float(mix)
 
-    @property
-    def length(self) -> int:
-        return self.layout.length
-
     def limit_shapes(self) -> None:
         self.layout = replace(self.layout, fill=min(FILLED, self.layout.length))
-
-    def batches_per_epoch(self, text: Examples) -> int:
-        return self.layout.batches_per_epoch(text)
-
-    def batches(self, text: Examples, seed: int, step: int) -> Iterator[Batch]:
-        return self.layout.batches(text, seed, step)
-
-    def validation_batches(self, text: Examples) -> Iterator[Batch]:
-        return self.layout.validation_batches(text)
 
     def check(self, network: Any) -> None:
         """Raise an error if the language-model loss does not suit this network."""
@@ -500,22 +494,16 @@ def sample_file(source: str) -> Path | None:
 # ------------------------------------------------------------------------------------------------ predictor
 
 
-class Classifier(EmbeddingMixin):
+class Classifier(Predictor, EmbeddingMixin):
     """`predict` labels of texts or pairs of texts. `embed` gives vectors of the fine-tuned network."""
 
     can_average = True
 
     def __init__(self, model: Any, tokenizer: Tokenizer, task: Any, length: int, name: str = "") -> None:
-        super().__init__(model.encoder, tokenizer, name)
-        self.model, self.task, self.length = model.eval(), task, length
-        self.parameters = model.num_parameters()
+        super().__init__(model, tokenizer, task, length, name)
         self.is_bidirectional = isinstance(self.network, Infilling) or self.network.is_bidirectional
         limit = min(filter(None, (length, self.network.max_positions)), default=BATCH_TOKENS)
         self.room = max(1, limit - len(frame_ids(self.network, ()).ids))
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
 
     @property
     def is_pair(self) -> bool:
@@ -571,11 +559,8 @@ class Classifier(EmbeddingMixin):
         """(n, outputs) of encoded examples."""
         rows: dict[int, np.ndarray] = {}
         layout = next(iter(self.task.objective.layouts.values()))()
-        for chosen in _similar_lengths(examples, self.model.is_stateful):
-            batch = to_device(layout.batch(examples, chosen, 0), self.device)
+        for chosen, batch in self.batches(layout, examples, ROWS if self.model.is_stateful else 0, progress):
             rows |= dict(zip(chosen.tolist(), self.model(batch).double().cpu().numpy(), strict=True))
-            if progress:
-                progress(len(rows), len(examples))
         return np.stack([rows[i] for i in range(len(examples))]) if rows else np.zeros((0, self.task.outputs))
 
     # -------------------------------------------------------------------------------------------- attribution
@@ -618,21 +603,6 @@ class Classifier(EmbeddingMixin):
             weights.append(sum_by_word(tokens, encoding.words, len(words[i])))
         score, baseline = (scale * value + offset for value in (found.score, found.baseline))
         return Explanation(label, words, tuple(weights), score, baseline, scale * found.gap)
-
-    def why_not(self, ability: str) -> str:
-        return (
-            f"{self.name or 'This run'} has a task head: it predicts {self.task.output_name}, and does not model text. "
-            f"Use `nextword predict`, or the language model it was made from: {self.task.config.source or 'unknown'}."
-        )
-
-
-def _similar_lengths(examples: Any, in_chunks: bool) -> Iterator[np.ndarray]:
-    """Examples, the longest first, as many as TOGETHER tokens hold; ROWS if they are read chunk by chunk."""
-    order, lengths = Bucketed().validation_order(examples), examples.lengths
-    while len(order):
-        rows = ROWS if in_chunks else max(1, BATCH_TOKENS // int(lengths[order[0]]))
-        yield order[:rows]
-        order = order[rows:]
 
 
 class AveragedClassifier:

@@ -12,7 +12,7 @@ What does not fit is cut: the context at its end while it is the longer side, th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
@@ -167,7 +167,7 @@ class ChoiceHead(TextHead):
 
 
 class ChoiceObjective(LabelObjective):
-    layouts: ClassVar[dict[str, type[Bucketed]]] = {"examples": ChoiceBatches}
+    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"examples": ChoiceBatches}
 
 
 # ------------------------------------------------------------------------------------------------ task

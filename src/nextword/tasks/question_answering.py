@@ -31,7 +31,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -57,11 +57,10 @@ from nextword.data.tables import (
     match_columns,
     read_table,
 )
-from nextword.lm.embedding import BATCH_TOKENS
 from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0, find_best_threshold, score_answers
 from nextword.models.base import Network
 from nextword.models.framing import SPREAD
-from nextword.objectives.base import Objective, build_layout
+from nextword.objectives.base import build_layout
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
@@ -71,6 +70,7 @@ from nextword.tasks.base import (
     HeadTaskConfig,
     Progress,
     Task,
+    TaskObjective,
     draw_fraction,
     from_data,
     is_number,
@@ -89,7 +89,6 @@ from nextword.tasks.prediction_files import (
     write_table,
 )
 from nextword.tokenizers.base import Tokenizer
-from nextword.training.device import to_device
 
 CATALOG_KIND = "questions"
 OFFICIAL = ("train-v1.1.json", "train-v2.0.json")
@@ -450,7 +449,7 @@ class PassageBatches(Bucketed):
 
 
 def passage_layout(batches: Mapping[str, Any]) -> PassageBatches:
-    return build_layout(batches, {"passages": PassageBatches}, "question_answering")
+    return build_layout(batches, {"passages": PassageBatches}, "task")
 
 
 class _Passage(NamedTuple):
@@ -626,27 +625,10 @@ def best_spans(logits: Tensor, max_length: int, n: int = BEST_SPANS) -> Tensor:
     return torch.cat((none, F.pad(spans, (0, 3 * n - spans.shape[1]), value=-torch.inf)), 1)
 
 
-class SpanObjective(Objective[Any]):
+class SpanObjective(TaskObjective[QAExamples]):
     """Cross-entropy of where the answer begins and of where it ends, halved."""
 
-    is_likelihood = False  # of answers, not of text
-    has_metrics = True
-
-    def __init__(self, batches: Mapping[str, Any]) -> None:
-        self.layout = passage_layout(batches)
-
-    @property
-    def length(self) -> int:
-        return self.layout.length
-
-    def batches_per_epoch(self, text: QAExamples) -> int:
-        return self.layout.batches_per_epoch(text)
-
-    def batches(self, text: QAExamples, seed: int, step: int) -> Iterator[Batch]:
-        return self.layout.batches(text, seed, step)
-
-    def validation_batches(self, text: QAExamples) -> Iterator[Batch]:
-        return self.layout.validation_batches(text)
+    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"passages": PassageBatches}
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         logits = network(batch)
@@ -902,15 +884,8 @@ class AnswerPredictor(Classifier):
     def best_spans(self, examples: QAExamples, progress: Count | None = None) -> np.ndarray:
         """(windows, 1 + 3 · BEST_SPANS). Windows of similar length are read together."""
         spans = np.zeros((len(examples), 1 + 3 * BEST_SPANS))
-        order, done = self.layout.validation_order(examples), 0
-        while done < len(order):
-            rows = max(1, BATCH_TOKENS // int(examples.lengths[order[done]]))
-            chosen = order[done : done + rows]
-            batch = to_device(self.layout.batch(examples, chosen, 0), self.device)
+        for chosen, batch in self.batches(self.layout, examples, progress=progress):
             spans[chosen] = self.model.best_spans(self.model(batch)).double().cpu().numpy()
-            done += len(chosen)
-            if progress:
-                progress(done, len(order))
         return spans
 
     def score_examples(self, examples: QAExamples) -> dict[str, float]:

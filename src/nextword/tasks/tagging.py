@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -56,11 +56,9 @@ from nextword.data.tag_schemes import (
 )
 from nextword.layers.char_cnn import PADDING, word_characters
 from nextword.layers.crf import CRF, Transitions, forbidden_scores, viterbi
-from nextword.lm.base import TextModel
 from nextword.lm.embedding import ContextualVectors
 from nextword.metrics.spans import SPAN_METRICS, TAGGING_METRICS, TOKEN_ACCURACY
 from nextword.models.base import Network
-from nextword.objectives.base import Objective, build_layout
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
@@ -72,6 +70,7 @@ from nextword.tasks.base import (
     Progress,
     Task,
     TaskConfig,
+    TaskObjective,
     splits_beyond_dev,
 )
 from nextword.tasks.classification import sample_file
@@ -79,8 +78,8 @@ from nextword.tasks.encoding import max_text_tokens, require_encoder
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.mixtures import split_names
 from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, Record, json_lines, shorten_list
+from nextword.tasks.predictor import Predictor
 from nextword.tokenizers.base import Tokenizer
-from nextword.training.device import to_device
 
 ROWS = 64  # sentences read at once
 OUTPUT_SCHEME = "IOB2"
@@ -460,27 +459,10 @@ def _known_targets(emissions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, 
 # ------------------------------------------------------------------------------------------------ objective and metrics
 
 
-class TagObjective(Objective[Any]):
+class TagObjective(TaskObjective[Any]):
     """Negative log-likelihood of the tags, and the penalty of a network that mixes layers. Nats are per word."""
 
-    is_likelihood = False  # of tags, not of text
-    has_metrics = True
-
-    def __init__(self, batches: Mapping[str, Any]) -> None:
-        self.layout = build_layout(batches, {"sentences": SentenceBatches}, "tagging")
-
-    @property
-    def length(self) -> int:
-        return self.layout.length
-
-    def batches_per_epoch(self, text: TaggedExamples) -> int:
-        return self.layout.batches_per_epoch(text)
-
-    def batches(self, text: TaggedExamples, seed: int, step: int) -> Iterator[Batch]:
-        return self.layout.batches(text, seed, step)
-
-    def validation_batches(self, text: TaggedExamples) -> Iterator[Batch]:
-        return self.layout.validation_batches(text)
+    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"sentences": SentenceBatches}
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         emissions = network(batch)
@@ -677,20 +659,10 @@ def open_features(recipe: Recipe, device: torch.device) -> ContextualVectors | N
 # ------------------------------------------------------------------------------------------------ predictor
 
 
-class WordTagger(TextModel):
+class WordTagger(Predictor):
     """`predict` tags of sentences: texts, or lists of words. Spans are returned as IOB2."""
 
-    can_average = False
-
-    def __init__(self, model: Any, tokenizer: Tokenizer, task: Any, length: int = 0, name: str = "") -> None:
-        super().__init__(model.encoder, tokenizer, name)
-        self.model, self.task, self.length = model.eval(), task, length
-        self.parameters = model.num_parameters()
-        self._context: ContextualVectors | None = None
-
-    @property
-    def device(self) -> torch.device:
-        return self.model.device
+    _context: ContextualVectors | None = None  # the run whose vectors it reads besides its own
 
     @property
     def has_spans(self) -> bool:
@@ -738,18 +710,12 @@ class WordTagger(TextModel):
     @torch.no_grad()
     def best_tags(self, examples: TaggedExamples, progress: Count | None = None) -> list[Any]:
         """The best tags of every sentence, in order. Sentences of similar length are read together."""
-        layout = SentenceBatches(rows=ROWS)
-        order = layout.validation_order(examples)
         best: list[Any] = [None] * len(examples)
-        for at in range(0, len(order), ROWS):
-            chosen = order[at : at + ROWS]
-            batch = to_device(layout.batch(examples, chosen, 0), self.device)
+        for chosen, batch in self.batches(SentenceBatches(), examples, ROWS, progress):
             mask = batch.targets != IGNORE
             tags = self.tag_batch(batch, mask).cpu().numpy()
             for i, row, size in zip(chosen.tolist(), tags, mask.sum(1).tolist(), strict=True):
                 best[i] = row[:size]
-            if progress:
-                progress(min(at + ROWS, len(order)), len(order))
         return best
 
     def tag_batch(self, batch: Batch, mask: Tensor) -> Tensor:
@@ -777,9 +743,6 @@ class WordTagger(TextModel):
                 )
             self._context = context
         return self._context.of(words)
-
-    def why_not(self, ability: str) -> str:
-        return f"{self.name or 'This run'} tags words, and does not model or embed text. Use `nextword predict`."
 
 
 def name_tags(tags: np.ndarray, labels: Sequence[str], scheme: str) -> tuple[str, ...]:
