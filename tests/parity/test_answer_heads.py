@@ -42,7 +42,7 @@ def inputs_of(batch: Any, theirs: Any) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])
-def test_question_answering(slug: str, tmp_path: Path) -> None:
+def test_span_head_equals_transformers(slug: str, tmp_path: Path) -> None:
     data = as_json(tmp_path / "made.json", squad(40, length=(6, 40)))
     plan, network, theirs = both(slug, "bert/span", data, tmp_path, "QuestionAnswering")
     phase, text = plan.recipe.phases[0], plan.examples["train"]
@@ -65,7 +65,7 @@ def test_question_answering(slug: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["bert", "albert"])
-def test_multiple_choice(slug: str, tmp_path: Path) -> None:
+def test_choice_head_equals_transformers(slug: str, tmp_path: Path) -> None:
     data = as_lines(tmp_path / "made.jsonl", endings(40))
     plan, network, theirs = both(slug, "bert/choice", data, tmp_path, "MultipleChoice")
     phase, text = plan.recipe.phases[0], plan.examples["train"]

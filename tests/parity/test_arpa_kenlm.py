@@ -43,7 +43,7 @@ def loaded(path: Path) -> object:
 
 
 @pytest.mark.parametrize("name", FIXTURES)
-def test_files_of_kenlm_are_read(shared: Path, tmp_path: Path, name: str) -> None:
+def test_read_arpa_written_by_kenlm_gives_kenlm_scores(shared: Path, tmp_path: Path, name: str) -> None:
     path = shared / "fixtures" / "kenlm" / name
     trie, names = read_arpa(path)
     assert_sound(trie)
@@ -73,7 +73,7 @@ def made(order: int, rng: np.random.Generator) -> Trie:
 
 @pytest.mark.parametrize("order", [2, 3, 5])
 @pytest.mark.parametrize("convention", CONVENTIONS)
-def test_kenlm_reads_our_files(tmp_path: Path, order: int, convention: str) -> None:
+def test_write_arpa_read_by_kenlm_gives_equal_scores(tmp_path: Path, order: int, convention: str) -> None:
     trie = made(order, np.random.default_rng(order))
     assert_sound(trie)
     names = ["<unk>", "<eos>", *"abcdefgh", "ä\u00a0ö", "漢字"]
@@ -88,7 +88,7 @@ def test_kenlm_reads_our_files(tmp_path: Path, order: int, convention: str) -> N
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_missing_ngrams_change_no_score(tmp_path: Path, seed: int) -> None:
+def test_read_arpa_with_missing_ngrams_keeps_all_scores(tmp_path: Path, seed: int) -> None:
     """Lines are struck out at random; the file by the definition, line by line, and the completed trie agree."""
     rng = random.Random(seed)
     write_arpa(made(4, np.random.default_rng(seed)), ["<unk>", "<eos>", *"abcdefghij"], tmp_path / "whole.arpa")

@@ -64,7 +64,7 @@ def tensors(found: Trainer) -> dict[str, Tensor]:
 @needs_triton
 @pytest.mark.parametrize(("rows", "size"), [(1, 5), (7, 64), (33, 4097), (64, 10_000)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_softmax_kernel_is_torchs(rows: int, size: int, dtype: torch.dtype) -> None:
+def test_softmax_kernel_equals_torch(rows: int, size: int, dtype: torch.dtype) -> None:
     torch.manual_seed(0)
     width = -(-size // 64) * 64
     z = (5 * torch.randn(rows, width, device=GPU)).to(dtype)
@@ -84,7 +84,7 @@ def test_the_softmax_kernel_is_torchs(rows: int, size: int, dtype: torch.dtype) 
 
 @needs_triton
 @pytest.mark.parametrize("bias", [True, False])
-def test_the_total_in_16_bits_is_torchs_under_autocast(bias: bool) -> None:
+def test_softmax_total_in_bf16_equals_torch_autocast(bias: bool) -> None:
     """The products' operands are rounded alike, so that the loss agrees closely and gradients to a few bits."""
     torch.manual_seed(0)
     h = torch.randn(70, 40, device=GPU, requires_grad=True)
@@ -105,7 +105,7 @@ def test_the_total_in_16_bits_is_torchs_under_autocast(bias: bool) -> None:
 
 @needs_triton
 @pytest.mark.parametrize("decay", [0.0, 0.01])
-def test_the_averaged_step_is_torchs(decay: float) -> None:
+def test_averaged_step_kernel_equals_torch_foreach(decay: float) -> None:
     """The kernel against the foreach functions on the CPU, over several steps, with gradients of any layout."""
     torch.manual_seed(0)
     shapes = [(5000,), (3, 7), (64, 65), (1,)]
@@ -134,7 +134,7 @@ def shapes_repeat(found: Trainer) -> bool:
 
 
 @pytest.mark.parametrize("model", [{**MODEL, **NONE}, MODEL], ids=["quiet", "dropping"])
-def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], tmp_path: Path) -> None:
+def test_graph_steps_give_losses_of_eager_steps(model: dict[str, Any], tmp_path: Path) -> None:
     """Also with dropout: a replay draws from the same random numbers, and as many, as the step would."""
     losses, weights = [], []
     for graphs in (False, True):
@@ -147,7 +147,7 @@ def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], tmp_pa
         torch.testing.assert_close(weights[1][name], plain, rtol=1e-2, atol=1e-3, msg=lambda t, n=name: f"{n}: {t}")
 
 
-def test_in_16_bits_too(tmp_path: Path) -> None:
+def test_graph_steps_in_bf16_give_losses_of_eager_steps(tmp_path: Path) -> None:
     losses = []
     for graphs in (False, True):
         found = make_trainer(tmp_path / str(graphs), MODEL, graphs=graphs, precision="bf16")
@@ -156,7 +156,7 @@ def test_in_16_bits_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", [{"kind": "adam", "rate": 0.01}, {"kind": "sgd", "rate": 1.0, "momentum": 0.9}])
-def test_with_an_optimizer_that_is_not_recorded(optimizer: dict[str, Any], tmp_path: Path) -> None:
+def test_graph_steps_with_uncaptured_optimizer_give_losses_of_eager_steps(optimizer: dict[str, Any], tmp_path: Path) -> None:
     losses = []
     for graphs in (False, True):
         found = make_trainer(tmp_path / str(graphs), {**MODEL, **NONE}, graphs=graphs, optimizer=optimizer)
@@ -167,7 +167,7 @@ def test_with_an_optimizer_that_is_not_recorded(optimizer: dict[str, Any], tmp_p
 
 
 @pytest.mark.parametrize("share", NONE)
-def test_dropping_drops_inside_a_recorded_graph(share: str, tmp_path: Path) -> None:
+def test_dropout_in_captured_graph_draws_new_masks(share: str, tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
         found = make_trainer(tmp_path / str(dropped), {**MODEL, **NONE, share: dropped}, graphs=True)
@@ -182,7 +182,7 @@ def test_dropping_drops_inside_a_recorded_graph(share: str, tmp_path: Path) -> N
         assert len({*losses[1:]}) == (4 if dropped else 1), losses
 
 
-def test_what_changes_from_step_to_step_reaches_a_graph(tmp_path: Path) -> None:
+def test_captured_graph_reads_current_rate_average_batch_and_state(tmp_path: Path) -> None:
     """The rate, the averages' share, the batch and a fresh state are not frozen into what was recorded."""
     found = make_trainer(tmp_path / "run", {**MODEL, **NONE}, graphs=True, optimizer={"kind": "nt-asgd", "rate": 1.0})
     batch = next(found.batches())
@@ -211,7 +211,7 @@ def test_what_changes_from_step_to_step_reaches_a_graph(tmp_path: Path) -> None:
     torch.testing.assert_close(found.state[0][0], memory)  # and anew
 
 
-def test_a_budget_in_minutes_records_anew_after_timing(tmp_path: Path) -> None:
+def test_time_budget_recaptures_graph_after_timing_steps(tmp_path: Path) -> None:
     """Steps that only took the time must leave no graph with the optimizer that was thrown away."""
     job = small_job(
         tmp_path / "run",
@@ -233,7 +233,7 @@ def test_a_budget_in_minutes_records_anew_after_timing(tmp_path: Path) -> None:
     assert not torch.equal(found.optimizer.state[first]["mean"], mean)  # the new optimizer's averages move
 
 
-def test_resume_with_graphs_goes_on(tmp_path: Path) -> None:
+def test_resume_with_graphs_continues_losses(tmp_path: Path) -> None:
     straight = make_trainer(tmp_path / "straight", MODEL, graphs=True)
     expected = steps(straight, 40)[30:]
     broken = make_trainer(tmp_path / "broken", MODEL, graphs=True)

@@ -156,7 +156,7 @@ class Twin:
     ids=str,
 )
 @pytest.mark.parametrize("fused_softmax", [False, True])
-def test_a_training_step_is_the_papers(
+def test_training_step_equals_reference_from_paper(
     options: dict[str, Any], fused_softmax: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two batches, the second with the state that the first left, each under masks of its own."""
@@ -185,7 +185,7 @@ def test_a_training_step_is_the_papers(
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_in_use_it_is_a_stack_of_torchs_own(tied: bool) -> None:
+def test_eval_mode_equals_stack_of_torch_lstms(tied: bool) -> None:
     """nn.LSTM layer upon layer, to the bit: outputs of every layer, last memories and log p."""
     net = network(tied=tied).float().eval()
     last = SMALL["embedding"] if tied else SMALL["width"]
@@ -227,14 +227,14 @@ def parameters(size: int, width: int) -> int:
 
 
 @pytest.mark.parametrize(("size", "expected"), [(10_000, 24_221_600), (33_278, 33_556_078)])  # PTB, WikiText-2
-def test_it_has_as_many_parameters_as_the_original(size: int, expected: int) -> None:
+def test_parameter_count_equals_original(size: int, expected: int) -> None:
     """33,556,078 is what the original prints on WikiText-2; 24,221,600 is the same count with PTB's 10,000 words."""
     assert originals_parameters(size, 400, 1150) == expected
     assert parameters(size, 1150) == expected
     assert parameters(size, 1152) == originals_parameters(size, 400, 1152)  # as the recipes have it
 
 
-def test_weights_begin_as_the_originals() -> None:
+def test_initial_weights_lie_in_original_ranges() -> None:
     torch.manual_seed(0)
     net = AWDLSTM(AWDConfig(**SMALL), Vocabulary(SIZE, 0))
     assert 0.09 < net.embedding.weight.abs().max() <= 0.1
@@ -245,7 +245,7 @@ def test_weights_begin_as_the_originals() -> None:
             assert 0.7 * bound < parameter.abs().max() <= bound
 
 
-def test_the_last_layer_may_have_a_width_of_its_own() -> None:
+def test_last_layer_width_is_configurable() -> None:
     net = network(last=13, readout=MIXTURE)
     assert net.widths == [8, 23, 23, 13, 13]
     assert net.readout.latent.weight.shape == (3 * 8, 13)  # and the experts lead back to the embedding's
@@ -256,14 +256,14 @@ def test_the_last_layer_may_have_a_width_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("readout", [{}, {"kind": "sampled"}])
-def test_a_width_that_cannot_be_tied_is_refused(readout: dict[str, Any]) -> None:
+def test_config_with_untieable_width_raises(readout: dict[str, Any]) -> None:
     with raises(InvalidSetting, key="model.last"):
         AWDConfig(embedding=280, width=960, last=620, readout=readout)
     with raises(InvalidSetting, key="model.readout.latent"):
         AWDLSTM(AWDConfig(**SMALL, readout={**MIXTURE, "latent": 100}), Vocabulary(SIZE, 0))
 
 
-def test_a_mixture_has_as_many_parameters_as_its_paper() -> None:
+def test_mixture_of_softmaxes_has_parameter_count_of_paper() -> None:
     """Yang et al. 2018: 22 million on PTB."""
     config = AWDConfig(embedding=280, width=960, last=620, readout={"kind": "mixture", "experts": 15})
     with torch.device("meta"):
@@ -277,7 +277,7 @@ def test_a_mixture_has_as_many_parameters_as_its_paper() -> None:
     ("name", "rows", "input", "between", "epochs"),
     [("ptb", 20, 0.4, 0.25, 500), ("wikitext2", 80, 0.65, 0.2, 750)],
 )
-def test_the_recipes_are_the_originals(name: str, rows: int, input: float, between: float, epochs: int) -> None:
+def test_recipe_equals_original_settings(name: str, rows: int, input: float, between: float, epochs: int) -> None:
     """The commands of its README, and main.py's defaults for the rest."""
     recipe = load_recipe(f"awd-lstm/{name}")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
@@ -290,7 +290,7 @@ def test_the_recipes_are_the_originals(name: str, rows: int, input: float, betwe
     assert (phase.clip, phase.epochs) == (0.25, epochs)
 
 
-def test_the_recipe_with_qrnns_is_the_originals() -> None:
+def test_qrnn_recipe_equals_original_settings() -> None:
     recipe, plain = load_recipe("awd-lstm/ptb-qrnn"), load_recipe("awd-lstm/ptb")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
     assert (config.core, config.layers, config.connections, config.between) == ("qrnn", 4, 0.1, 0.3)
@@ -300,7 +300,7 @@ def test_the_recipe_with_qrnns_is_the_originals() -> None:
         assert getattr(phase, key) == getattr(plain.phases[0], key)
 
 
-def test_the_recipe_with_a_mixture_is_the_papers() -> None:
+def test_mixture_recipe_equals_paper_settings() -> None:
     recipe, plain = load_recipe("awd-lstm/ptb-mos"), load_recipe("awd-lstm/ptb")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
     assert (config.embedding, config.width, config.layers, config.last_width) == (280, 960, 3, 624)
@@ -311,7 +311,7 @@ def test_the_recipe_with_a_mixture_is_the_papers() -> None:
     assert (phase.clip, phase.epochs, phase.objective) == (0.25, 1000, plain.phases[0].objective)
 
 
-def test_the_recipe_for_bytes_is_the_originals() -> None:
+def test_enwik8_recipe_equals_original_settings() -> None:
     recipe = load_recipe("awd-lstm/enwik8")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
     assert (config.embedding, config.width, config.layers) == (400, 1840, 3)
@@ -334,7 +334,7 @@ def test_the_recipe_for_bytes_is_the_originals() -> None:
         ("enwik8", ["model.width=24", "model.embedding=16", "phase.0.batches.rows=8"]),
     ],
 )
-def test_the_other_recipes_run(name: str, changes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_recipes_train_load_and_score(name: str, changes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Narrower, on text that comes along: through loop, file and use."""
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     changes = [*changes, "phase.0.data=python", "phase.0.steps=6", "phase.0.validate=6", "phase.0.batches.length=20"]

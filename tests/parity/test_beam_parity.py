@@ -17,7 +17,7 @@ transformers = pytest.importorskip("transformers")
 @pytest.mark.parametrize("width", [1, 2, 4])
 @pytest.mark.parametrize("rules", [{}, {"no_repeat": 2}])
 @torch.no_grad()
-def test_texts_of_one_length_are_those_of_transformers(width: int, rules: dict[str, int]) -> None:
+def test_beam_search_without_end_equals_transformers(width: int, rules: dict[str, int]) -> None:
     """Where none may end, the two mean the same: the width best sums of log p at every step."""
     ours, theirs = pair("gpt2")
     ids = torch.randint(1, SIZE, (3, 4), generator=torch.Generator().manual_seed(2))

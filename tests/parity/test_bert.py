@@ -128,7 +128,7 @@ KINDS = ["one", "odd", "window", "padded", "segments"]
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("slug", SLUGS)
 @torch.no_grad()
-def test_values_are_those_of_transformers(slug: str, kind: str) -> None:
+def test_forward_equals_transformers(slug: str, kind: str) -> None:
     ours, theirs = pair(slug)
     inputs = batch(slug, kind)
     layers, logits, pooled, two = answered(slug, theirs, inputs)
@@ -149,7 +149,7 @@ def test_values_are_those_of_transformers(slug: str, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS[1:])
 @pytest.mark.parametrize("slug", SLUGS)
-def test_gradients_are_those_of_transformers(slug: str, kind: str) -> None:
+def test_gradients_equal_transformers(slug: str, kind: str) -> None:
     """Of the loss of both heads, for every parameter that there is."""
     ours, theirs = pair(slug)
     inputs = batch(slug, kind)
@@ -174,7 +174,7 @@ def test_gradients_are_those_of_transformers(slug: str, kind: str) -> None:
         close(p.grad, grads[name])
 
 
-def test_in_32_bits_too() -> None:
+def test_forward_in_float32_equals_transformers() -> None:
     ours, theirs = pair("bert")
     ours, theirs = ours.float(), theirs.float()
     inputs = batch("bert", "padded")

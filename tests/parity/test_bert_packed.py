@@ -27,7 +27,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
-def test_both_ways_are_taken(way: str) -> None:
+def test_packed_layout_choice_covers_both_paths(way: str) -> None:
     inputs = packed(texts())
     layout: Any = full_attention.choose_layout(inputs, 24, 4, WINDOW)
     assert type(layout).__name__.lower() == way
@@ -41,7 +41,7 @@ def test_both_ways_are_taken(way: str) -> None:
 
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("slug", SLUGS)
-def test_packed_is_as_each_text_alone_and_as_padded(slug: str, empty: bool, way: str) -> None:
+def test_packed_rows_equal_single_and_padded_texts(slug: str, empty: bool, way: str) -> None:
     """Every layer, and the gradient of every parameter."""
     network = made(slug)
     inputs = packed(texts(), empty)
@@ -84,7 +84,7 @@ def test_packed_is_as_each_text_alone_and_as_padded(slug: str, empty: bool, way:
 
 @pytest.mark.parametrize("slug", SLUGS)
 @torch.no_grad()
-def test_no_text_sees_another(slug: str, way: str) -> None:
+def test_packed_texts_do_not_attend_to_each_other(slug: str, way: str) -> None:
     network = made(slug)
     each = texts()
     inputs = packed(each)
@@ -100,7 +100,7 @@ def test_no_text_sees_another(slug: str, way: str) -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 @torch.no_grad()
-def test_every_token_sees_its_whole_text_and_no_padding(slug: str) -> None:
+def test_tokens_attend_to_whole_text_without_padding(slug: str) -> None:
     network = made(slug)
     inputs = batch(slug, "padded")
     before = network.hidden(inputs, None)[0][-1]
@@ -115,13 +115,13 @@ def test_every_token_sees_its_whole_text_and_no_padding(slug: str) -> None:
         before = after
 
 
-def test_positions_count_from_0_in_each_text() -> None:
+def test_positions_in_packed_row_restart_at_each_text() -> None:
     starts = torch.tensor([0, 0, 3, 3, 3, 4, 6, 6], dtype=torch.int32)
     assert positions_in_packed(starts, 6).tolist() == [[0, 1, 2, 0, 0, 1]]
 
 
 @torch.no_grad()
-def test_positions_given_are_the_positions() -> None:
+def test_explicit_positions_are_used() -> None:
     network = made("bert")
     ids = some(2, 5)
     plain = network.hidden(Inputs(ids), None)[0][-1]
@@ -132,7 +132,7 @@ def test_positions_given_are_the_positions() -> None:
 
 
 @torch.no_grad()
-def test_a_row_without_a_text() -> None:
+def test_empty_row_gives_no_nan_and_changes_no_other_row() -> None:
     """Nothing but padding, or no token at all: no NaN, and nobody else is disturbed."""
     network = made("bert")
     ids = some(2, 4)
@@ -146,7 +146,7 @@ def test_a_row_without_a_text() -> None:
 
 @pytest.mark.parametrize("room", [1, 10, 20, 50])
 @pytest.mark.parametrize("slug", SLUGS)
-def test_a_large_batch_is_read_part_by_part(slug: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_batch_is_split_without_changing_outputs(slug: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
     network = made(slug)
     for inputs in (batch(slug, "padded"), batch(slug, "segments"), packed(texts()), packed(texts(), empty=True)):
         total = inputs.ids.numel()
@@ -166,7 +166,7 @@ def test_a_large_batch_is_read_part_by_part(slug: str, room: int, monkeypatch: p
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
-def test_ragged_rows_on_a_gpu_are_as_each_text_alone(dropout: float) -> None:
+def test_ragged_kernel_on_gpu_equals_single_texts(dropout: float) -> None:
     if not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of the ragged kernel")
     network = made("bert", width=64, dropout=dropout).cuda().float()
@@ -191,7 +191,7 @@ def test_ragged_rows_on_a_gpu_are_as_each_text_alone(dropout: float) -> None:
 
 @pytest.mark.parametrize("norms", ["after", "before"])
 @pytest.mark.parametrize("compiled", [False, True])
-def test_gradients_through_ragged_rows_on_a_gpu(compiled: bool, norms: str) -> None:
+def test_ragged_kernel_gradients_on_gpu_equal_reference(compiled: bool, norms: str) -> None:
     """As training asks for them: in 16 bits, compiled, of the last block at some places alone."""
     if not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of the ragged kernel")
@@ -222,7 +222,7 @@ def test_gradients_through_ragged_rows_on_a_gpu(compiled: bool, norms: str) -> N
     assert want["positions.weight"].norm() > 0
 
 
-def test_the_ragged_kernels_can_be_called_and_differentiated() -> None:
+def test_ragged_kernels_accept_shapes_and_differentiate() -> None:
     """Shapes alone, where no GPU is: that the functions take what they are given."""
     if full_attention.varlen_attn is None:
         pytest.skip("this torch has no attention over ragged rows")
@@ -240,7 +240,7 @@ def test_the_ragged_kernels_can_be_called_and_differentiated() -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_dropout_is_of_training_alone(slug: str, way: str) -> None:
+def test_dropout_is_active_only_in_training(slug: str, way: str) -> None:
     network = made(slug, dropout=0.3)
     still = made(slug)
     for inputs in (packed(texts()), batch(slug, "padded")):
@@ -254,7 +254,7 @@ def test_dropout_is_of_training_alone(slug: str, way: str) -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_computing_activations_again_changes_nothing(slug: str) -> None:
+def test_activation_checkpointing_keeps_gradients(slug: str) -> None:
     network = made(slug).train()
     inputs = packed(texts())
     found = []

@@ -89,7 +89,7 @@ def by_hand(made: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return numpy(made.out.weight) @ z + numpy(made.out.bias)
 
 
-def test_pairs_of_unequal_texts_by_hand() -> None:
+def test_pairs_of_different_lengths_equal_numpy_loops() -> None:
     made = network()
     for layer in made.maxout:
         layer.norm.running_mean.normal_()
@@ -103,7 +103,7 @@ def test_pairs_of_unequal_texts_by_hand() -> None:
     assert np.abs(by_hand(made, b, a) - found[1]).max() > 1e-3  # the order of the texts matters
 
 
-def test_one_text_attends_to_itself() -> None:
+def test_single_text_equals_pair_with_itself() -> None:
     made = network()
     lengths = [4, 2]
     x = drawn(2, 4, 5, seed=1)
@@ -113,7 +113,7 @@ def test_one_text_attends_to_itself() -> None:
         np.testing.assert_allclose(found[i], by_hand(made, text, text), rtol=1e-9)
 
 
-def test_biattention_of_two_words_and_one() -> None:
+def test_biattention_of_two_words_and_one_equals_hand_computation() -> None:
     """A sum that a person can check: y has one word, so each of x sees it whole; it sees x by softmax(0, ln 3)."""
     x, y = torch.tensor([[[0.0, 0.0], [float(np.log(3)), 0.0]]]), torch.tensor([[[1.0, 0.0]]])
     yes = torch.ones(1, 2, dtype=torch.bool)
@@ -125,7 +125,7 @@ def test_biattention_of_two_words_and_one() -> None:
 # ------------------------------------------------------------------------------------------------ padding
 
 
-def test_what_lies_beyond_a_text_has_no_influence() -> None:
+def test_padding_changes_no_output_and_gets_no_gradient() -> None:
     made, lengths = network(), [3, 5, 4, 1]
     x, wild = drawn(4, 5, 5), drawn(4, 5, 5, seed=9) * 1e6
     inside = there(lengths)
@@ -137,14 +137,14 @@ def test_what_lies_beyond_a_text_has_no_influence() -> None:
     assert (slope[inside].abs().sum(-1) > 0).all()
 
 
-def test_pools_leave_padding_out() -> None:
+def test_pooling_ignores_padding() -> None:
     h = torch.tensor([[[-2.0], [-4.0], [100.0]]])
     inside = torch.tensor([[True, True, False]])
     found = max_mean_min_attention_pool(h, inside, torch.tensor([[0.0, np.log(3), 50.0]], dtype=torch.float32))
     torch.testing.assert_close(found, torch.tensor([[-2.0, -3.0, -4.0, -3.5]]))
 
 
-def test_frames_end_to_end_are_the_same_rows() -> None:
+def test_packed_frames_equal_padded_rows() -> None:
     lengths = [3, 1, 4]
     x = drawn(3, 4, 5)
     inside = there(lengths)
@@ -155,7 +155,7 @@ def test_frames_end_to_end_are_the_same_rows() -> None:
     assert torch.equal(network()(*packed), network()(x, inside))
 
 
-def test_a_batch_of_one_is_normed_with_what_was_seen_before() -> None:
+def test_batch_norm_of_single_row_uses_running_statistics() -> None:
     layer = Maxout(3, 2).double().train()
     layer(drawn(8, 3))
     before = layer.norm.running_mean.clone()  # type: ignore[union-attr, operator]

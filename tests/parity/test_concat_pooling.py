@@ -29,7 +29,7 @@ def laid(packs: bool) -> tuple[Batch, Tensor, list[Tensor]]:
 
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("how", list(POOLINGS))
-def test_pools_by_a_loop(how: str, packs: bool) -> None:
+def test_pooling_equals_loop_over_tokens(how: str, packs: bool) -> None:
     batch, h, each = laid(packs)
     expected = []
     for text in each:
@@ -42,7 +42,7 @@ def test_pools_by_a_loop(how: str, packs: bool) -> None:
     torch.testing.assert_close(pool(how, h, batch.inputs), torch.stack(expected))
 
 
-def test_narrow_numbers_are_pooled_in_wide_ones() -> None:
+def test_pooling_of_bf16_accumulates_in_float32() -> None:
     batch, h, _ = laid(False)
     found = pool("concat", h.bfloat16(), batch.inputs)
     assert found.dtype == torch.float32
@@ -50,7 +50,7 @@ def test_narrow_numbers_are_pooled_in_wide_ones() -> None:
 
 
 @pytest.mark.parametrize("training", [True, False])
-def test_blocks_are_norm_linear_relu_norm_linear(training: bool) -> None:
+def test_mlp_classifier_equals_torch_modules(training: bool) -> None:
     torch.manual_seed(0)
     ours = MLPClassifier(12, (5,), 3, (0.0, 0.0))
     theirs = nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 5), nn.ReLU(), nn.BatchNorm1d(5), nn.Linear(5, 3))
@@ -69,7 +69,7 @@ def test_blocks_are_norm_linear_relu_norm_linear(training: bool) -> None:
     torch.testing.assert_close(ours(x.view(2, 3, 12)), theirs(x).view(2, 3, 3))
 
 
-def test_each_block_drops_its_own_share() -> None:
+def test_mlp_classifier_blocks_use_own_dropout_rates() -> None:
     """Of the second, whose linear layer is all ones: what is kept is scaled up, so the outputs are counts."""
     torch.manual_seed(0)
     blocks = MLPClassifier(2000, (1000,), 1, (0.4, 0.1))
@@ -83,7 +83,7 @@ def test_each_block_drops_its_own_share() -> None:
     torch.testing.assert_close(blocks.eval()(torch.randn(8, 2000)), torch.full((8, 1), 900.0), rtol=1e-5, atol=0)
 
 
-def test_what_a_norm_keeps_of_the_batches_it_saw() -> None:
+def test_quick_batch_norm_averages_first_batches_then_decays() -> None:
     """Of the first ten their mean, then a tenth of each more; torch's own keeps a share of where it began."""
     torch.manual_seed(0)
     norm, usual = QuickBatchNorm(3).double(), nn.BatchNorm1d(3).double()
@@ -102,7 +102,7 @@ def test_what_a_norm_keeps_of_the_batches_it_saw() -> None:
     assert int(norm.num_batches_tracked) == 12
 
 
-def test_a_batch_of_one_is_normed_as_in_use() -> None:
+def test_mlp_classifier_with_single_row_uses_running_statistics() -> None:
     torch.manual_seed(0)
     blocks = MLPClassifier(4, (3,), 2, (0.0, 0.0))
     blocks(torch.randn(16, 4))

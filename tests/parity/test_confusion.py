@@ -57,7 +57,7 @@ def labelled(*labels: str) -> TextDataset:
     return TextDataset("set", "classify", "classify", tuple(sorted(set(labels))), ("accuracy",), {"train": rows})
 
 
-def test_balanced_weights_are_scikit_learns() -> None:
+def test_balanced_class_weights_equal_sklearn() -> None:
     labels = ["spam"] * 3 + ["ham"] * 9 + ["other"] * 2
     found = resolve_class_weights("balanced", labelled(*labels))
     theirs = compute_class_weight("balanced", classes=np.array(["ham", "other", "spam"]), y=np.array(labels))
@@ -93,7 +93,7 @@ class Saying(torch.nn.Module):
         return self.said
 
 
-def test_the_weighted_loss_and_its_gradient_are_torchs() -> None:
+def test_weighted_loss_and_gradient_equal_torch() -> None:
     torch.manual_seed(0)
     said, targets, weights = torch.randn(7, 3), torch.tensor([0, 1, 2, 2, 2, 0, 1]), torch.tensor([0.5, 2.0, 1.3])
     batch = Batch(Inputs(torch.zeros(7, 1, dtype=torch.long)), targets)

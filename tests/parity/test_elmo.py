@@ -52,7 +52,7 @@ def batch_of(network: Any, rows: list[list[str]]) -> Inputs:
     return Inputs(ids, token_mask=padding, characters=network.spell([word.encode() for word in table]))
 
 
-def test_vectors_equal_the_expected_ones(folder: Path, lm: Any) -> None:
+def test_vectors_equal_published_fixtures(folder: Path, lm: Any) -> None:
     files = json.loads((folder / SENTENCES[folder.name]).read_text())
     expected = [h5py.File(folder / f"lm_embeddings_{i}.hdf5", "r") for i in range(3)]
     state, compared = None, 0
@@ -68,7 +68,7 @@ def test_vectors_equal_the_expected_ones(folder: Path, lm: Any) -> None:
     assert compared == 744
 
 
-def test_without_carried_states_the_first_batch_is_still_theirs(folder: Path, lm: Any) -> None:
+def test_embed_words_without_carried_state_equals_first_fixture_batch(folder: Path, lm: Any) -> None:
     """`embed_words` begins each sentence anew, so that a sentence has the same vectors whenever it is asked for."""
     sentences = [part[0] for part in json.loads((folder / SENTENCES[folder.name]).read_text())]
     for i, found in enumerate(lm.embed_words(sentences)):
@@ -77,7 +77,7 @@ def test_without_carried_states_the_first_batch_is_still_theirs(folder: Path, lm
         np.testing.assert_allclose(found.vectors.numpy(), wanted, atol=2e-6, rtol=0)
 
 
-def test_words_alone(shared: Path, tmp_path: Path) -> None:
+def test_character_network_output_equals_fixture(shared: Path, tmp_path: Path) -> None:
     """What the character network makes of each word of the vocabulary, marks included."""
     folder = shared / "fixtures" / "elmo" / "allennlp"
     convert(folder, tmp_path / "run")
@@ -93,7 +93,7 @@ def test_words_alone(shared: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(found, wanted, atol=2e-6, rtol=0)
 
 
-def test_written_and_read_again(folder: Path, lm: Any, tmp_path: Path) -> None:
+def test_elmo_round_trip_keeps_vectors(folder: Path, lm: Any, tmp_path: Path) -> None:
     made = convert(tmp_path / "run", tmp_path / "theirs", to="elmo")
     assert made.target == tmp_path / "theirs"
     with (
@@ -127,7 +127,7 @@ def broken(shared: Path, tmp_path: Path) -> Path:
     return target
 
 
-def test_tensors_that_are_missing_or_misshaped_are_named(broken: Path, tmp_path: Path) -> None:
+def test_convert_with_missing_or_misshaped_tensors_names_them(broken: Path, tmp_path: Path) -> None:
     with h5py.File(broken / "lm_weights.hdf5", "r+") as file:
         del file["CNN/b_cnn_2"]
         del file["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"]
@@ -140,7 +140,7 @@ def test_tensors_that_are_missing_or_misshaped_are_named(broken: Path, tmp_path:
     assert not (tmp_path / "run").exists()
 
 
-def test_options_that_do_not_fit_are_named(broken: Path, tmp_path: Path) -> None:
+def test_convert_with_unfit_options_names_them(broken: Path, tmp_path: Path) -> None:
     options = json.loads((broken / "options.json").read_text())
     del options["lstm"]["dim"]
     (broken / "options.json").write_text(json.dumps(options))
@@ -151,7 +151,7 @@ def test_options_that_do_not_fit_are_named(broken: Path, tmp_path: Path) -> None
         convert(broken, tmp_path / "run")
 
 
-def test_a_file_that_is_no_hdf5(broken: Path, tmp_path: Path) -> None:
+def test_convert_with_damaged_hdf5_raises(broken: Path, tmp_path: Path) -> None:
     whole = (broken / "lm_weights.hdf5").read_bytes()
     for content in (b"version https://git-lfs.github.com/spec/v1\n", whole[: len(whole) // 2], b""):
         (broken / "lm_weights.hdf5").write_bytes(content)
@@ -159,7 +159,7 @@ def test_a_file_that_is_no_hdf5(broken: Path, tmp_path: Path) -> None:
             convert(broken, tmp_path / "run")
 
 
-def test_without_a_vocabulary_every_word_is_read_by_its_letters(broken: Path, tmp_path: Path) -> None:
+def test_convert_without_vocabulary_reads_words_by_characters(broken: Path, tmp_path: Path) -> None:
     made = convert(broken, tmp_path / "run")
     assert any("no vocabulary" in note for note in made.notes)
     lm = nextword.load(tmp_path / "run", device="cpu")
@@ -167,7 +167,7 @@ def test_without_a_vocabulary_every_word_is_read_by_its_letters(broken: Path, tm
     assert not torch.allclose(one.vectors[0], other.vectors[0])
 
 
-def test_only_elmo_is_written_so(tmp_path: Path) -> None:
+def test_convert_other_model_to_elmo_raises(tmp_path: Path) -> None:
     from nextword.recipe import load_recipe
     from nextword.training.train import train_events
 

@@ -71,14 +71,14 @@ def figure() -> tuple[Tensor, Tensor, Tensor]:
     return read, positions, targets
 
 
-def test_positions_and_targets_are_those_of_the_figure() -> None:
+def test_positions_and_targets_equal_paper_figure() -> None:
     read, positions, targets = (t[0, :11] for t in figure())
     assert read.tolist() == FIGURE["read"]
     assert positions.T.tolist() == [FIGURE["position 1"], FIGURE["position 2"]]
     assert targets.tolist() == FIGURE["target"]
 
 
-def test_the_mask_is_that_of_the_figure() -> None:
+def test_attention_mask_equals_paper_figure() -> None:
     lines = [line.split()[:11] for line in SEES.strip().splitlines()]
     wanted = torch.tensor([[mark == "#" for mark in line] for line in lines])
     assert blank_mask(figure()[1])[0, :11, :11].equal(wanted)
@@ -125,7 +125,7 @@ def plain(weights: dict[str, Tensor], ids: list[int], first: list[int], second: 
     return z - z.exp().sum(-1, keepdim=True).log()
 
 
-def test_values_and_gradients_are_those_of_the_plain_formulas() -> None:
+def test_forward_and_gradients_equal_plain_formulas() -> None:
     ours = network()
     read, positions, targets = figure()
     h = ours.hidden(Inputs(read, positions=positions), None)[0][-1][0]
@@ -149,7 +149,7 @@ def test_values_and_gradients_are_those_of_the_plain_formulas() -> None:
 
 
 @torch.no_grad()
-def test_nothing_is_seen_too_early() -> None:
+def test_changed_token_affects_only_later_spans() -> None:
     """Another token of B changes nothing before it, and nothing of A; another of A changes everything."""
     ours = network()
     read, positions, _ = figure()
@@ -168,7 +168,7 @@ def test_nothing_is_seen_too_early() -> None:
 
 
 @torch.no_grad()
-def test_rows_of_unequal_length_do_not_notice_their_padding() -> None:
+def test_padding_changes_no_output() -> None:
     ours = network()
     read, positions, _ = figure()
     bare = ours.hidden(Inputs(read[:, :11], positions=positions[:, :11]), None)[0][-1]
@@ -179,7 +179,7 @@ def test_rows_of_unequal_length_do_not_notice_their_padding() -> None:
 
 
 @torch.no_grad()
-def test_pieces_step_by_step_are_as_at_once() -> None:
+def test_stepwise_spans_equal_parallel_spans() -> None:
     ours = network()
     read, positions, _ = figure()
     at_once = ours.readout.log_probs(ours.hidden(Inputs(read, positions=positions), None)[0][-1][0])
@@ -192,7 +192,7 @@ def test_pieces_step_by_step_are_as_at_once() -> None:
 
 
 @torch.no_grad()
-def test_texts_of_unequal_length_go_on_side_by_side() -> None:
+def test_steps_of_texts_with_different_lengths_equal_single_texts() -> None:
     """Each as it does alone, whatever rows change places."""
     ours = network()
     texts = [[BEGIN, 5, MASK, 6], [BEGIN, MASK], [BEGIN, 7, 8, 9, 10, SMASK, 11]]
@@ -216,7 +216,7 @@ def test_texts_of_unequal_length_go_on_side_by_side() -> None:
 
 
 @torch.no_grad()
-def test_from_left_to_right_all_stands_in_the_rest_of_an_empty_text() -> None:
+def test_left_to_right_reading_equals_filling_an_empty_document() -> None:
     ours = network()
     ids = torch.tensor([[BEGIN, 5, 9, 3, 17]])
     read = torch.cat([torch.tensor([[BEGIN, GMASK]]), ids], 1)
@@ -230,7 +230,7 @@ def test_from_left_to_right_all_stands_in_the_rest_of_an_empty_text() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("cuts", [[1] * 40, [40], [7, 20, 13], [16, 16, 8]])
-def test_however_a_long_text_is_cut_it_is_read_alike(cuts: list[int]) -> None:
+def test_long_text_reads_alike_for_any_chunks(cuts: list[int]) -> None:
     ours = network()
     ids = torch.randint(2, SIZE, (2, 40), generator=torch.Generator().manual_seed(1))
     whole, _ = ours.hidden(Inputs(ids), ours.initial(2))
@@ -244,7 +244,7 @@ def test_however_a_long_text_is_cut_it_is_read_alike(cuts: list[int]) -> None:
 
 
 @torch.no_grad()
-def test_prompts_of_unequal_length_are_read_as_each_alone() -> None:
+def test_prompts_of_different_lengths_equal_single_prompts() -> None:
     ours = network()
     ids = torch.randint(2, SIZE, (3, 6), generator=torch.Generator().manual_seed(2))
     lengths = torch.tensor([6, 2, 4])
@@ -258,7 +258,7 @@ def test_prompts_of_unequal_length_are_read_as_each_alone() -> None:
 
 
 @torch.no_grad()
-def test_all_texts_there_are_have_a_probability_of_one() -> None:
+def test_probabilities_of_all_texts_sum_to_one() -> None:
     """Every text of up to two tokens that ends, and those of two that do not."""
     small = GLM(GLMConfig(8, 1, 2, 8, 0.0), Vocabulary(4, 0, {}, 1)).eval()
     total = 0.0
@@ -274,7 +274,7 @@ def test_all_texts_there_are_have_a_probability_of_one() -> None:
 
 
 @torch.no_grad()
-def test_part_a_alone_sees_both_sides_and_no_padding() -> None:
+def test_encoder_part_attends_to_both_sides_without_padding() -> None:
     ours = network()
     ids = torch.tensor([[BEGIN, 5, 6, 7, 8], [BEGIN, 9, 4, 0, 0]])
     there = torch.tensor([[1] * 5, [1] * 3 + [0] * 2]).bool()
@@ -292,7 +292,7 @@ def test_part_a_alone_sees_both_sides_and_no_padding() -> None:
 
 
 @torch.no_grad()
-def test_what_fills_a_place_is_what_a_piece_begins_with() -> None:
+def test_fill_equals_first_step_of_span() -> None:
     ours = network()
     ids = torch.tensor([[BEGIN, 5, 6, 7, 8], [BEGIN, 9, 4, 3, 2]])
     found = ours.fill(Inputs(ids), torch.tensor([8, 1, 3]))  # the fourth of row 1; two of row 0

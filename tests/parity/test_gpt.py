@@ -71,7 +71,7 @@ def read(ours: Any, ids: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (2, 16)])
-def test_values_and_gradients_are_those_of_transformers(slug: str, shape: tuple[int, int]) -> None:
+def test_forward_and_gradients_equal_transformers(slug: str, shape: tuple[int, int]) -> None:
     ours, theirs = pair(slug)
     ids = torch.randint(0, SIZE, shape)
     want, got = theirs(ids).logits, read(ours, ids)
@@ -101,7 +101,7 @@ def networks() -> list[Any]:
 
 @pytest.mark.parametrize("which", range(5))
 @torch.no_grad()
-def test_with_a_cache_is_as_without(which: int) -> None:
+def test_forward_with_cache_equals_forward_without(which: int) -> None:
     """However a text is cut into pieces."""
     network = networks()[which]
     ids = torch.randint(0, SIZE, (3, 16))
@@ -119,7 +119,7 @@ def test_with_a_cache_is_as_without(which: int) -> None:
 
 @pytest.mark.parametrize("which", range(5))
 @torch.no_grad()
-def test_rows_of_unequal_length_are_as_each_alone(which: int) -> None:
+def test_rows_of_different_lengths_equal_single_rows(which: int) -> None:
     network = networks()[which]
     lengths = torch.tensor([2, 7, 1, 5])
     ids = torch.randint(0, SIZE, (4, 7))
@@ -136,7 +136,7 @@ def test_rows_of_unequal_length_are_as_each_alone(which: int) -> None:
 
 @pytest.mark.parametrize("which", range(5))
 @torch.no_grad()
-def test_beyond_the_window_every_token_sees_half_of_one(which: int) -> None:
+def test_beyond_window_tokens_attend_to_half_a_window(which: int) -> None:
     """Stepping, scoring at once and reading windows that move by half are the same."""
     network = networks()[which]
     ids = torch.randint(0, SIZE, (2, 45))
@@ -154,7 +154,7 @@ def test_beyond_the_window_every_token_sees_half_of_one(which: int) -> None:
 
 
 @torch.no_grad()
-def test_rows_of_a_state_can_be_taken_and_repeated() -> None:
+def test_state_rows_taken_and_repeated_continue_alike() -> None:
     network = networks()[1]
     ids = torch.randint(0, SIZE, (3, 6))
     _, state = network.hidden(Inputs(ids), network.initial(3))
@@ -166,7 +166,7 @@ def test_rows_of_a_state_can_be_taken_and_repeated() -> None:
 
 @pytest.mark.parametrize("steps", [1, 4, 5, 8, 11])
 @pytest.mark.parametrize("band", [1, 3, 4])
-def test_a_band_in_blocks_is_a_masked_square(steps: int, band: int) -> None:
+def test_banded_attention_in_blocks_equals_masked_attention(steps: int, band: int) -> None:
     torch.manual_seed(steps)
     q, k, v = (torch.randn(2, 3, steps, 5, dtype=torch.float64, requires_grad=True) for _ in range(3))
     at, to = torch.arange(steps).unsqueeze(1), torch.arange(steps)
@@ -182,7 +182,7 @@ def test_a_band_in_blocks_is_a_masked_square(steps: int, band: int) -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_with_dense_layers_alone_gpt3_is_gpt2() -> None:
+def test_gpt3_without_bands_equals_gpt2() -> None:
     torch.manual_seed(0)
     two, three = GPT2(GPT2Config(**SHAPE), VOCABULARY), GPT3(GPT3Config(**SHAPE), VOCABULARY)  # type: ignore[arg-type]
     three.load_state_dict(two.state_dict())
@@ -190,12 +190,12 @@ def test_with_dense_layers_alone_gpt3_is_gpt2() -> None:
     assert torch.equal(read(two, ids), read(three, ids))
 
 
-def test_training_on_more_than_a_window_is_refused() -> None:
+def test_batch_longer_than_window_raises() -> None:
     with raises(InvalidSetting, key="phase.batches.length"):
         networks()[1].hidden(Inputs(torch.zeros(1, 17, dtype=torch.long)), None)
 
 
-def test_heads_must_divide_the_width() -> None:
+def test_config_with_width_not_divisible_by_heads_raises() -> None:
     with raises(InvalidSetting, key="model.width"):
         GPT2Config(width=10, heads=4)
 
@@ -224,7 +224,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("parts", WAYS)
-def test_layers_in_one_function_are_torchs(parts: int) -> None:
+def test_fused_feed_forward_equals_torch(parts: int) -> None:
     torch.manual_seed(0)
     shapes = (7, 16), (32, 16), (32,), (16, 32), (16,)
     x, *weights = (torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes[: 1 + parts])
@@ -233,7 +233,7 @@ def test_layers_in_one_function_are_torchs(parts: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(64, 32, 48), (4096, 768, 3072), (1000, 64, 256)])
-def test_cublaslt_on_a_gpu_is_torchs(shape: tuple[int, int, int]) -> None:
+def test_cublaslt_on_gpu_equals_torch(shape: tuple[int, int, int]) -> None:
     if lt.library() is None:
         pytest.skip("NO CUBLASLT HERE: this test proves nothing")
     assert lt.usable()
@@ -249,7 +249,7 @@ def test_cublaslt_on_a_gpu_is_torchs(shape: tuple[int, int, int]) -> None:
 
 
 @pytest.mark.parametrize("way", [0, 1, -1])
-def test_sums_made_on_the_way_are_those_made_apart(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cublaslt_fused_bias_gradients_equal_separate_sums(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever the clock would choose."""
     if lt.library() is None:
         pytest.skip("NO CUBLASLT HERE: this test proves nothing")
@@ -271,7 +271,7 @@ def test_sums_made_on_the_way_are_those_made_apart(way: int, monkeypatch: pytest
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 @pytest.mark.parametrize("which", range(5))
 @torch.no_grad()
-def test_steps_of_fixed_shapes_are_as_plain_ones(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fixed_shape_steps_equal_plain_steps(which: int, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows even and uneven, slots that run out, a state that comes from elsewhere in between, up to the window."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of graphs")
@@ -300,7 +300,7 @@ def test_steps_of_fixed_shapes_are_as_plain_ones(which: int, device: str, monkey
 
 
 @torch.no_grad()
-def test_two_texts_are_written_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_graph_steps_keep_two_generations_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one has read is not written over while it goes on; when it is done with, its place is used again."""
     network = networks()[1]
     steps = recorded.GraphSteps(network)

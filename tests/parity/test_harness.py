@@ -141,7 +141,7 @@ def harness_says(run: Path, local: Path, out: Path, shots: int, monkeypatch: pyt
 
 @pytest.mark.slow
 @pytest.mark.parametrize("shots", [0, 1])
-def test_the_harness_counts_what_we_count(
+def test_lm_eval_scores_equal_evaluate_tasks(
     run: Path, local: Path, tmp_path: Path, shots: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     theirs = harness_says(run, local, tmp_path / "out", shots, monkeypatch)
@@ -164,7 +164,7 @@ def test_the_harness_counts_what_we_count(
         assert theirs["cats_rolling"]["byte_perplexity,none"] == pytest.approx(2 ** score.bits_per_byte(), rel=1e-5)
 
 
-def test_the_three_methods_on_strings(run: Path) -> None:
+def test_lm_eval_methods_score_and_generate_strings(run: Path) -> None:
     model = NextwordLM(run, device="cpu")
     lm = model.lm
     pairs = [("", "a b"), ("the cat", " sat"), ("x" * 200, " end"), ("café", " crème")]
@@ -184,7 +184,7 @@ def test_the_three_methods_on_strings(run: Path) -> None:
     assert math.isfinite(found[0][0])
 
 
-def test_words_for_sampling_and_those_that_mean_nothing_here(run: Path) -> None:
+def test_lm_eval_generation_arguments_map_or_raise(run: Path) -> None:
     model = NextwordLM(run, device="cpu")
     drawn = {"do_sample": True, "temperature": 1.0, "top_k": 5, "seed": 1, "max_gen_toks": 5}
     one, other = model.generate_until(asked(("a", drawn), ("a", {**drawn})))
@@ -198,7 +198,7 @@ def test_words_for_sampling_and_those_that_mean_nothing_here(run: Path) -> None:
     assert missing.value.key == "path"
 
 
-def test_the_entry_point_leads_to_the_class(run: Path) -> None:
+def test_lm_eval_entry_point_loads_adapter(run: Path) -> None:
     table = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
     (place,) = table["project"]["entry-points"]["lm_eval.models"].items()
     registry: Any = Registry("model", base_cls=LM)

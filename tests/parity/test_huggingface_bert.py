@@ -36,7 +36,7 @@ HEADS = {
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_a_folder_gives_the_same_numbers(name: str, tmp_path: Path) -> None:
+def test_converted_folder_equals_transformers(name: str, tmp_path: Path) -> None:
     peer_class = getattr(transformers, name)
     slug = peer_class.config_class.model_type
     size = saved_by_transformers(slug, tmp_path / "theirs")
@@ -52,7 +52,7 @@ def test_a_folder_gives_the_same_numbers(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_a_tokenizer_of_theirs_gives_the_same_ids(slug: str, tmp_path: Path) -> None:
+def test_converted_tokenizer_gives_same_ids(slug: str, tmp_path: Path) -> None:
     """And what stands around texts is what the network's own frame has."""
     size = saved_by_transformers(slug, tmp_path / "theirs")
     name = {"bert": "BertModel", "roberta": "RobertaModel", "albert": "AlbertModel", "xlnet": "XLNetModel"}[slug]
@@ -64,7 +64,7 @@ def test_a_tokenizer_of_theirs_gives_the_same_ids(slug: str, tmp_path: Path) -> 
     same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "again", local_files_only=True))
 
 
-def test_heads_that_are_drawn_are_the_same_each_time(tmp_path: Path) -> None:
+def test_convert_without_head_draws_reproducible_weights(tmp_path: Path) -> None:
     size = saved_by_transformers("bert", tmp_path / "theirs")
     theirs("BertModel", size).save_pretrained(tmp_path / "theirs")
     a, b = (convert(tmp_path / "theirs", tmp_path / name).target for name in ("a", "b"))
@@ -82,7 +82,7 @@ def rewrite(folder: Path, changed: Any) -> None:
     save_file({name: t.contiguous() for name, t in changed(load_file(path)).items()}, path, {"format": "pt"})
 
 
-def test_a_head_of_which_a_part_is_missing_is_damaged(tmp_path: Path) -> None:
+def test_convert_with_incomplete_head_raises(tmp_path: Path) -> None:
     size = saved_by_transformers("bert", tmp_path / "theirs")
     theirs("BertForMaskedLM", size).save_pretrained(tmp_path / "theirs")
     rewrite(tmp_path / "theirs", lambda found: {n: t for n, t in found.items() if "transform.dense" not in n})
@@ -91,7 +91,7 @@ def test_a_head_of_which_a_part_is_missing_is_damaged(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
-def test_names_of_before_2020(tmp_path: Path) -> None:
+def test_convert_reads_tensor_names_from_before_2020(tmp_path: Path) -> None:
     """As in folders that were made of TensorFlow's, with the tied matrix and the numbers of positions in the file."""
     size = saved_by_transformers("bert", tmp_path / "theirs")
     peer = theirs("BertForPreTraining", size)
@@ -110,7 +110,7 @@ def test_names_of_before_2020(tmp_path: Path) -> None:
         convert(tmp_path / "theirs", tmp_path / "other")
 
 
-def test_rows_that_no_token_has_are_kept(tmp_path: Path) -> None:
+def test_convert_keeps_embedding_rows_beyond_vocabulary(tmp_path: Path) -> None:
     """As where a table was padded to a round number: the softmax runs over them, so they count."""
     size = saved_by_transformers("bert", tmp_path / "theirs")
     peer = theirs("BertForPreTraining", size + 7)
@@ -123,7 +123,7 @@ def test_rows_that_no_token_has_are_kept(tmp_path: Path) -> None:
     same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "again", local_files_only=True))
 
 
-def test_positions_are_counted_from_the_padding(tmp_path: Path) -> None:
+def test_roberta_positions_start_after_padding_id(tmp_path: Path) -> None:
     """Whatever its id; and segments that no tokenizer of RoBERTa's names are left away."""
     size = saved_by_transformers("roberta", tmp_path / "theirs")
     peer = theirs("RobertaForMaskedLM", size, pad_token_id=5, max_position_embeddings=25, type_vocab_size=2)
@@ -139,7 +139,7 @@ def test_positions_are_counted_from_the_padding(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-def test_layers_in_groups(groups: int, tmp_path: Path) -> None:
+def test_albert_layer_groups_map_to_sharing(groups: int, tmp_path: Path) -> None:
     size = saved_by_transformers("albert", tmp_path / "theirs")
     peer = theirs("AlbertForPreTraining", size, num_hidden_groups=groups)
     peer.save_pretrained(tmp_path / "theirs")
@@ -150,7 +150,7 @@ def test_layers_in_groups(groups: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gelu", ["gelu", "gelu_new"])
-def test_either_gelu_of_albert(gelu: str, tmp_path: Path) -> None:
+def test_albert_gelu_variant_round_trips(gelu: str, tmp_path: Path) -> None:
     """The first release has the exact one; it comes back as it was."""
     size = saved_by_transformers("albert", tmp_path / "theirs")
     peer = theirs("AlbertForPreTraining", size, hidden_act=gelu)
@@ -163,7 +163,7 @@ def test_either_gelu_of_albert(gelu: str, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "again" / "config.json").read_text())["hidden_act"] == gelu
 
 
-def test_memory_that_is_not_said(tmp_path: Path) -> None:
+def test_xlnet_without_mem_len_gets_default_memory(tmp_path: Path) -> None:
     size = saved_by_transformers("xlnet", tmp_path / "theirs")
     peer = theirs("XLNetLMHeadModel", size, mem_len=None, clamp_len=-1)
     peer.save_pretrained(tmp_path / "theirs")
@@ -213,7 +213,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("slug", "settings", "said"), REFUSED)
-def test_settings(slug: str, settings: dict[str, Any], said: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_convert_with_unsupported_setting_raises(slug: str, settings: dict[str, Any], said: str, folders: dict[str, Path], tmp_path: Path) -> None:
     copy = tmp_path / "theirs"
     copy.mkdir()
     for file in folders[slug].iterdir():
@@ -226,14 +226,14 @@ def test_settings(slug: str, settings: dict[str, Any], said: str, folders: dict[
     assert sorted(path.name for path in tmp_path.iterdir()) == ["theirs"]
 
 
-def test_a_head_for_a_task_is_named(tmp_path: Path) -> None:
+def test_convert_with_task_head_names_its_tensors(tmp_path: Path) -> None:
     size = saved_by_transformers("bert", tmp_path / "theirs")
     theirs("BertForSequenceClassification", size).save_pretrained(tmp_path / "theirs")
     with pytest.raises(DataError, match=r"classifier\."):
         convert(tmp_path / "theirs", tmp_path / "run")
 
 
-def test_pieces_alone_do_not_say_how_a_text_is_read(folders: dict[str, Path], tmp_path: Path) -> None:
+def test_convert_with_sentencepiece_model_alone_raises(folders: dict[str, Path], tmp_path: Path) -> None:
     for name in ("config.json", "model.safetensors"):
         (tmp_path / name).write_bytes((folders["albert"] / name).read_bytes())
     (tmp_path / "spiece.model").write_bytes(b"")

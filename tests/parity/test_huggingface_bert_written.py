@@ -69,7 +69,7 @@ def opened(folder: Path, slug: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("which", KINDS)
-def test_a_run_is_opened_there_and_comes_back_bit_for_bit(which: str, tmp_path: Path) -> None:
+def test_exported_run_equals_transformers_and_round_trips(which: str, tmp_path: Path) -> None:
     slug, spec, named = KINDS[which]
     size = {"window": 23, "inner": 40} if slug != "xlnet" else {"memory": 9, "clamp": 4}
     before = a_run(tmp_path / "run", slug, train_tokenizer(spec, [TALE * 3]), dropout=0.25, epsilon=1e-4, **size)
@@ -85,7 +85,7 @@ def test_a_run_is_opened_there_and_comes_back_bit_for_bit(which: str, tmp_path: 
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_a_text_is_read_alike_from_end_to_end(slug: str, tmp_path: Path) -> None:
+def test_exported_run_encodes_strings_like_transformers(slug: str, tmp_path: Path) -> None:
     """Strings into both; and what transformers saves again, with nothing of ours in it, is read again."""
     _, spec, _ = KINDS["xlnet-marks" if slug == "xlnet" else slug]
     run = a_run(tmp_path / "run", slug, train_tokenizer(spec, [TALE * 3]))
@@ -106,7 +106,7 @@ def test_a_text_is_read_alike_from_end_to_end(slug: str, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("share", ["none", "attention", "feed-forward"])
-def test_what_is_shared_by_half_is_written_as_often_as_there_are_layers(share: str, tmp_path: Path) -> None:
+def test_export_of_half_shared_albert_repeats_layers(share: str, tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", "albert", train_tokenizer(KINDS["albert"][1], [TALE * 3]), share=share)
     made = convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     assert sum("shares whole layers or none" in note for note in made.notes) == (share != "none")
@@ -121,7 +121,7 @@ def test_what_is_shared_by_half_is_written_as_often_as_there_are_layers(share: s
         assert torch.equal(back.encode(inputs)[0][-1], run.network.encode(inputs)[0][-1])
 
 
-def test_the_masked_pipeline_opens_it(tmp_path: Path) -> None:
+def test_exported_run_works_in_fill_mask_pipeline(tmp_path: Path) -> None:
     run = a_run(tmp_path / "run", "roberta", train_tokenizer(KINDS["roberta"][1], [TALE * 3]))
     made = convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     assert "pipeline('fill-mask'" in made.use
@@ -140,7 +140,7 @@ def test_the_masked_pipeline_opens_it(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["bert", "bert-cased", "roberta"])
-def test_the_real_vocabularies(which: str, tmp_path: Path) -> None:
+def test_real_vocabularies_round_trip(which: str, tmp_path: Path) -> None:
     if not REAL.is_dir():
         pytest.skip(f"REAL DATA ABSENT: {REAL} does not exist, so this test proves nothing here")
     files = {"bert": "bert-base-uncased-vocab.txt", "bert-cased": "torchtext_bert_base_cased_vocab.txt"}
@@ -165,7 +165,7 @@ def test_the_real_vocabularies(which: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("lower", [True, False])
-def test_capitals_are_what_the_folder_says(lower: bool, tmp_path: Path) -> None:
+def test_lowercasing_follows_tokenizer_config(lower: bool, tmp_path: Path) -> None:
     """Not what the vocabulary looks like."""
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "naive", "naïve", "filler", "more", "most"]
     saved = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)}, do_lower_case=lower)
@@ -197,7 +197,7 @@ def minilm() -> Path:
     return Path(found.origin).parent / "model"
 
 
-def test_sentences_have_the_vectors_that_minilm_gives_them(tmp_path: Path) -> None:
+def test_minilm_sentence_vectors_equal_transformers(tmp_path: Path) -> None:
     """all-MiniLM-L6-v2, real weights: the mean over the tokens of a sentence, between its marks."""
     folder = minilm()
     made = convert(folder, tmp_path / "run")

@@ -112,7 +112,7 @@ def logits(network: Any, ids: Tensor) -> Tensor:
 
 @pytest.mark.parametrize("how", ["safetensors", "sharded", "torch", "torch-2019", "torch-sharded"])
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
-def test_a_folder_gives_the_same_logits_and_gradients(slug: str, how: str, tmp_path: Path) -> None:
+def test_converted_folder_equals_transformers_logits_and_gradients(slug: str, how: str, tmp_path: Path) -> None:
     folder = tmp_path / "theirs"
     size = saved_by_transformers(slug, folder)
     peer = theirs(slug, size)
@@ -136,7 +136,7 @@ def test_a_folder_gives_the_same_logits_and_gradients(slug: str, how: str, tmp_p
 
 
 @pytest.mark.parametrize("kind", ["float16", "bfloat16", "float64"])
-def test_other_types_are_read_as_float32(kind: str, tmp_path: Path) -> None:
+def test_convert_reads_half_precision_as_float32(kind: str, tmp_path: Path) -> None:
     size = saved_by_transformers("gpt2", tmp_path / "theirs")
     peer = theirs("gpt2", size).to(getattr(torch, kind))
     peer.save_pretrained(tmp_path / "theirs")
@@ -147,7 +147,7 @@ def test_other_types_are_read_as_float32(kind: str, tmp_path: Path) -> None:
     assert torch.equal(network.blocks[1].wide.weight, peer.transformer.h[1].mlp.c_fc.weight.t().float())
 
 
-def test_rows_that_no_token_has_are_kept(tmp_path: Path) -> None:
+def test_convert_keeps_embedding_rows_beyond_vocabulary(tmp_path: Path) -> None:
     """As where a table was padded to a round number: the softmax runs over them, so they count."""
     size = saved_by_transformers("gpt2", tmp_path / "theirs")
     peer = theirs("gpt2", size + 19)
@@ -190,7 +190,7 @@ def opened(folder: Path) -> tuple[Any, Any]:
     return network.eval(), words.from_pretrained(folder, local_files_only=True)
 
 
-def test_a_model_trained_here_writes_the_same_text_there(tmp_path: Path) -> None:
+def test_trained_run_generates_same_text_in_transformers(tmp_path: Path) -> None:
     from nextword.training.train import train_events
 
     changes = ["phase.0.steps=40", "phase.0.optimizer.rate=0.01"]
@@ -202,7 +202,7 @@ def test_a_model_trained_here_writes_the_same_text_there(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2", "gpt3"])
-def test_lively_weights_write_the_same_text_there(slug: str, tmp_path: Path) -> None:
+def test_random_run_generates_same_text_in_transformers(slug: str, tmp_path: Path) -> None:
     sizes = {"width": 30, "heads": 5, "layers": 3} | ({"band": 0} if slug == "gpt3" else {})
     a_run(tmp_path / "run", slug, tokenizer_of(slug), **sizes)
     texts = same_text(tmp_path / "run", tmp_path / "there")
@@ -232,13 +232,13 @@ def same_text(run: Path, target: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
-def test_there_and_back_changes_no_bit(slug: str, tmp_path: Path) -> None:
+def test_round_trip_keeps_every_bit(slug: str, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", slug, tokenizer_of(slug), dropout=0.25, epsilon=1e-4, window=48)
     convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     same_when_back(before, tmp_path / "there")
 
 
-def test_what_transformers_saves_again_is_read_again(tmp_path: Path) -> None:
+def test_folder_resaved_by_transformers_loads(tmp_path: Path) -> None:
     """Then nothing of ours is in the files any more."""
     for slug in ("gpt1", "gpt2"):
         before = a_run(tmp_path / slug, slug, tokenizer_of(slug))
@@ -253,7 +253,7 @@ def test_what_transformers_saves_again_is_read_again(tmp_path: Path) -> None:
         assert after.score(TALE).nats == pytest.approx(before.score(TALE).nats, rel=1e-6)
 
 
-def test_a_network_without_biases_has_zeros_there(tmp_path: Path) -> None:
+def test_export_without_biases_writes_zeros(tmp_path: Path) -> None:
     lm = a_run(tmp_path / "run", "gpt2", tokenizer_of("gpt2"), bias=False)
     made = convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     assert "13 biases of GPT2LMHeadModel" in made.notes[0]
@@ -263,7 +263,7 @@ def test_a_network_without_biases_has_zeros_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["bfloat16", "float16"])
-def test_written_in_half_the_room(kind: str, tmp_path: Path) -> None:
+def test_export_in_half_precision(kind: str, tmp_path: Path) -> None:
     lm = a_run(tmp_path / "run", "gpt2", tokenizer_of("gpt2"))
     convert(tmp_path / "run", tmp_path / "there", [f"huggingface.dtype={kind}"], to="huggingface")
     network, _ = opened(tmp_path / "there")
@@ -286,7 +286,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("which", KINDS)
-def test_every_tokenizer_gives_the_same_ids_there(which: str, tmp_path: Path) -> None:
+def test_exported_tokenizers_give_same_ids(which: str, tmp_path: Path) -> None:
     spec, named = KINDS[which]
     ours = train_tokenizer(spec, [TALE * 3])
     a_run(tmp_path / "run", "gpt2", ours)
@@ -304,7 +304,7 @@ def test_every_tokenizer_gives_the_same_ids_there(which: str, tmp_path: Path) ->
     assert back.read_bytes() == (tmp_path / "run" / "tokenizer.json").read_bytes()
 
 
-def test_a_space_before_every_text(tmp_path: Path) -> None:
+def test_prefix_space_follows_tokenizer_config(tmp_path: Path) -> None:
     """Of two files that say it, transformers goes by the second."""
     size = saved_by_transformers("gpt2", tmp_path / "theirs")
     theirs("gpt2", size).save_pretrained(tmp_path / "theirs")
@@ -322,7 +322,7 @@ def test_a_space_before_every_text(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["bpe", "bytes", "characters"])
-def test_halves_of_characters_are_decoded_alike(which: str, tmp_path: Path) -> None:
+def test_partial_characters_decode_alike(which: str, tmp_path: Path) -> None:
     ours = train_tokenizer(KINDS[which][0], ["plain text alone"])
     export_tokenizer(ours, tmp_path, 10)
     peer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path)
@@ -331,7 +331,7 @@ def test_halves_of_characters_are_decoded_alike(which: str, tmp_path: Path) -> N
         assert peer.decode(ids[:cut]).rstrip("\ufffd") == ours.decode(ids[:cut]).rstrip("\ufffd")
 
 
-def test_words_have_no_tokenizer_there(tmp_path: Path) -> None:
+def test_export_with_word_tokenizer_writes_weights_alone(tmp_path: Path) -> None:
     """The weights are written all the same, and nextword reads the folder again."""
     ours = train_tokenizer({"kind": "words"}, [TALE])
     lm = a_run(tmp_path / "run", "gpt2", ours)
@@ -345,7 +345,7 @@ def test_words_have_no_tokenizer_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
-def test_the_real_vocabularies(slug: str, tmp_path: Path) -> None:
+def test_real_vocabularies_round_trip(slug: str, tmp_path: Path) -> None:
     if not REAL.is_dir():
         pytest.skip(f"REAL DATA ABSENT: {REAL} does not exist, so this test proves nothing here")
     ours = load_tokenizer(REAL / "gpt2" if slug == "gpt2" else REAL / "gpt1_encoder_bpe_40000.json")

@@ -58,7 +58,7 @@ def folder_of(form: str, place: Path, tokenizer: Path, **more: Any) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
-def test_there_and_back(form: str, tokenizer: Path, tmp_path: Path) -> None:
+def test_round_trip_keeps_every_bit(form: str, tokenizer: Path, tmp_path: Path) -> None:
     peer = folder_of(form, tmp_path / "theirs", tokenizer)
     convert(tmp_path / "theirs", tmp_path / "run", [f"tokenizer.load={tokenizer}"])
     lm: Any = nextword.load(tmp_path / "run", device="cpu")
@@ -90,7 +90,7 @@ def test_there_and_back(form: str, tokenizer: Path, tmp_path: Path) -> None:
         assert torch.equal(a, b)
 
 
-def test_another_depth_of_the_decoder(tokenizer: Path, tmp_path: Path) -> None:
+def test_convert_with_different_decoder_depth(tokenizer: Path, tmp_path: Path) -> None:
     folder_of("1.0", tmp_path / "theirs", tokenizer, num_decoder_layers=3)
     convert(tmp_path / "theirs", tmp_path / "run", [f"tokenizer.load={tokenizer}"])
     lm: Any = nextword.load(tmp_path / "run", device="cpu")

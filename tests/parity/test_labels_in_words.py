@@ -53,7 +53,7 @@ def tokens(plan: Plan, text: str) -> torch.Tensor:
 
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
-def test_what_each_label_costs(form: str, tokenizer: Path, tmp_path: Path) -> None:
+def test_label_scores_equal_transformers(form: str, tokenizer: Path, tmp_path: Path) -> None:
     data = str(written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)))
     peer, plan, ours = both(form, tokenizer, tmp_path, data, "task.label_words={red='the red one',blue='blue'}")
     rows = plan.data.splits["dev"]
@@ -66,7 +66,7 @@ def test_what_each_label_costs(form: str, tokenizer: Path, tmp_path: Path) -> No
             torch.testing.assert_close(said[i, k], want, rtol=1e-4, atol=1e-4)
 
 
-def test_loss_and_gradients_are_those_of_writing_the_right_label(tokenizer: Path, tmp_path: Path) -> None:
+def test_loss_and_gradients_equal_transformers(tokenizer: Path, tmp_path: Path) -> None:
     data = str(written(tmp_path / "colour.csv", ["text", "label"], coloured(40)))
     peer, plan, ours = both("1.1", tokenizer, tmp_path, data)
     phase = plan.recipe.phases[0]
@@ -102,7 +102,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_scores_equal_scores_of_their_strings(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = str(written(tmp_path / "count.csv", ["text", "label"], counted(60)))
     peer, plan, ours = both("1.0", digits, tmp_path, data, "task.number_step=0.5")
     numbers = [f"{i / 2:.1f}" for i in range(9)]
@@ -136,7 +136,7 @@ def test_a_number_costs_what_its_string_costs(digits: Path, tmp_path: Path, monk
         assert plan.task.decode(found.outputs.numpy())[:, 0].tolist() == likeliest
 
 
-def test_what_is_kept_is_the_network_alone(tokenizer: Path, tmp_path: Path) -> None:
+def test_saved_run_holds_the_network_without_a_head(tokenizer: Path, tmp_path: Path) -> None:
     """So a run that writes labels can be used as any text-to-text run, or transferred again."""
     data = str(written(tmp_path / "colour.csv", ["text", "label"], coloured(40)))
     _, plan, _ = both("1.0", tokenizer, tmp_path, data, "phase.0.steps=2")

@@ -51,7 +51,7 @@ def weights_of(net: NPLM) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("context", [1, 2, 3])
 @pytest.mark.parametrize("direct", [False, True])
-def test_every_position_is_the_equation(direct: bool, context: int) -> None:
+def test_forward_equals_equation_in_numpy(direct: bool, context: int) -> None:
     net = network(direct, context)
     rows = [[1, 2, 3, 4, 5], [8, 8, 0, 6, 1]]
     layers, _ = net.hidden(Inputs(torch.tensor(rows)), None)
@@ -61,7 +61,7 @@ def test_every_position_is_the_equation(direct: bool, context: int) -> None:
             np.testing.assert_allclose(log_p[r, t], forward(weights_of(net), seen, direct), rtol=1e-10, atol=1e-12)
 
 
-def test_the_joined_layer_is_the_embeddings_oldest_first() -> None:
+def test_concatenated_layer_holds_embeddings_oldest_first() -> None:
     net = network(direct=False)
     (x, _), _ = net.hidden(Inputs(torch.tensor([[1, 2, 3, 4]])), None)
     e = net.embedding.weight
@@ -69,7 +69,7 @@ def test_the_joined_layer_is_the_embeddings_oldest_first() -> None:
     torch.testing.assert_close(x[0, 2], torch.cat([e[1], e[2], e[3]]))
 
 
-def test_the_first_tokens_see_begin() -> None:
+def test_first_tokens_are_conditioned_on_begin() -> None:
     net = network(direct=True)
     first, state = net.start(2)
     assert first.tolist() == [BEGIN, BEGIN]
@@ -82,7 +82,7 @@ def test_the_first_tokens_see_begin() -> None:
 
 
 @pytest.mark.parametrize("context", [1, 2, 4])
-def test_the_state_is_the_last_words(context: int) -> None:
+def test_state_holds_last_words(context: int) -> None:
     net = network(direct=False, context=context)
     ids = torch.tensor([[1, 2, 3, 4, 5]])
     whole, _ = net.hidden(Inputs(ids), None)
@@ -103,7 +103,7 @@ def loss_of(net: NPLM) -> Tensor:
 
 
 @pytest.mark.parametrize("direct", [False, True])
-def test_the_gradient_is_the_slope(direct: bool) -> None:
+def test_gradients_equal_central_differences(direct: bool) -> None:
     """Central differences over every weight, of the mean loss computed by the numpy forward alone."""
     net = network(direct)
     loss_of(net).backward()
@@ -128,7 +128,7 @@ def test_the_gradient_is_the_slope(direct: bool) -> None:
         np.testing.assert_allclose(parameter.grad.numpy(), slope, rtol=1e-6, atol=1e-9, err_msg=name)
 
 
-def test_the_sizes_are_the_papers() -> None:
+def test_parameter_count_equals_paper() -> None:
     """|V|(1 + n m + h) + h(1 + (n − 1) m), n − 1 context words, with direct connections (the paper, section 2)."""
     n, v = CONTEXT + 1, SIZE
     found = sum(p.numel() for p in network(direct=True).parameters())

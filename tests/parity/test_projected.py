@@ -31,7 +31,7 @@ def value(y: Tensor, h: Tensor, c: Tensor) -> Tensor:
     return (y * torch.linspace(-1, 1, y.numel()).view_as(y)).sum() + h.sin().sum() + (c.pow(2) * 0.3).sum()
 
 
-def test_without_limits_a_side_is_torchs_lstm() -> None:
+def test_direction_without_clipping_equals_torch_lstm() -> None:
     ours, (x, h, c) = layer(), sequence()
     y, h_after, c_after = ours.stepwise(x, h, c, ours.weights())
     value(y, h_after, c_after).backward()
@@ -56,7 +56,7 @@ def test_without_limits_a_side_is_torchs_lstm() -> None:
 
 
 @pytest.mark.parametrize("limits", LIMITS)
-def test_trained_at_once_as_by_autograd_step_by_step(limits: tuple[float, float]) -> None:
+def test_deferred_gradients_equal_stepwise_autograd(limits: tuple[float, float]) -> None:
     ours = layer(limits)
     found = []
     for way in (ours.stepwise, ours.loops):
@@ -74,7 +74,7 @@ def test_trained_at_once_as_by_autograd_step_by_step(limits: tuple[float, float]
         assert 0.01 < (y.abs() >= limits[1]).double().mean() < 0.9
 
 
-def test_a_gradient_asked_for_twice_is_the_same_twice() -> None:
+def test_gradient_taken_twice_is_equal() -> None:
     """What lies in the room after the first time is no longer what went forward."""
     ours, (x, h, c) = layer((0.3, 0.2)), sequence()
     loss = value(*ours.loops(x, h, c, ours.weights()))
@@ -84,7 +84,7 @@ def test_a_gradient_asked_for_twice_is_the_same_twice() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_frozen_weights_still_pass_gradients_on() -> None:
+def test_frozen_weights_propagate_gradients() -> None:
     ours, (x, h, c) = layer((0.3, 0.2)), sequence()
     (wanted,) = torch.autograd.grad(value(*ours.stepwise(x, h, c, ours.weights())), [x])
     ours.requires_grad_(False)
@@ -96,7 +96,7 @@ def test_frozen_weights_still_pass_gradients_on() -> None:
 
 
 @pytest.mark.parametrize("learning", [True, False])
-def test_memory_carried_is_one_long_sequence(learning: bool) -> None:
+def test_carried_state_equals_one_long_sequence(learning: bool) -> None:
     ours, (x, _, _) = layer((0.3, 0.2)), sequence()
     with torch.set_grad_enabled(learning):
         whole, end = ours(x, ours.start(2 * B))
@@ -107,7 +107,7 @@ def test_memory_carried_is_one_long_sequence(learning: bool) -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_a_row_that_has_ended_keeps_its_memory() -> None:
+def test_finished_row_keeps_its_state() -> None:
     ours, (x, _, _) = layer((0.3, 0.2)), sequence()
     lengths = torch.tensor([7, 2, 4])
     with torch.no_grad():
@@ -118,7 +118,7 @@ def test_a_row_that_has_ended_keeps_its_memory() -> None:
                 torch.testing.assert_close(a.view(2, B, -1)[:, row], b.view(2, -1))
 
 
-def test_one_side_alone_is_that_side_of_both() -> None:
+def test_single_direction_equals_its_half_of_both() -> None:
     ours, (x, _, _) = layer((0.3, 0.2)), sequence()
     y, _ = ours(x, ours.start(2 * B))
     for side in (0, 1):
@@ -130,7 +130,7 @@ def test_one_side_alone_is_that_side_of_both() -> None:
     assert gradient[1].any()
 
 
-def test_in_sixteen_bits_it_is_nearly_the_same() -> None:
+def test_bf16_output_is_close_to_float32() -> None:
     ours = layer((3.0, 3.0)).float()
     x, h, c = (t.detach().float() for t in sequence())
     exact = ours.loops(x, h, c, ours.weights())[0]
@@ -140,7 +140,7 @@ def test_in_sixteen_bits_it_is_nearly_the_same() -> None:
     torch.testing.assert_close(narrow.float(), exact, atol=0.03, rtol=0.03)
 
 
-def test_a_copy_has_its_own_weights() -> None:
+def test_deepcopy_has_its_own_weights() -> None:
     ours, (x, _, _) = layer(), sequence()
     other = copy.deepcopy(ours)
     with torch.no_grad():
@@ -151,7 +151,7 @@ def test_a_copy_has_its_own_weights() -> None:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: kernels and recorded loops are not run")
 @pytest.mark.parametrize("limits", LIMITS)
-def test_recorded_on_a_gpu_as_by_its_definition(limits: tuple[float, float]) -> None:
+def test_captured_layer_on_gpu_equals_definition(limits: tuple[float, float]) -> None:
     ours = layer(limits).float().cuda()
     x, h, c = (t.detach().float().cuda() for t in sequence())
     wanted = None

@@ -49,7 +49,7 @@ def given(window: int, time: int = TIME, rows: int = ROWS) -> tuple[Tensor, ...]
 
 @pytest.mark.parametrize(("time", "rows"), SHAPES)
 @pytest.mark.parametrize("window", [1, 2])
-def test_at_once_it_is_the_definition(window: int, time: int, rows: int) -> None:
+def test_parallel_forward_equals_definition(window: int, time: int, rows: int) -> None:
     """Outputs, memory, and gradients for weights, input and the memory before."""
     net = layer(window)
     x, *memory = given(window, time, rows)
@@ -67,7 +67,7 @@ def test_at_once_it_is_the_definition(window: int, time: int, rows: int) -> None
 
 
 @pytest.mark.parametrize("window", [1, 2])
-def test_it_is_the_papers_convolution(window: int) -> None:
+def test_forward_equals_convolution_of_paper(window: int) -> None:
     """Three filter banks over time, masked so that none sees ahead, and fo-pooling over what they found."""
     net = layer(window)
     x, *_ = given(window)
@@ -84,7 +84,7 @@ def test_it_is_the_papers_convolution(window: int) -> None:
         assert torch.equal(after[1], x[-1])
 
 
-def test_the_originals_gate_is_the_other_share() -> None:
+def test_forget_gate_equals_complement_in_original_code() -> None:
     """c ← f z + (1 − f) c, with [x_t; x_{t−1}] side by side: our weights with the sign of f's rows changed."""
     net = layer(2)
     x, c, before = given(2)
@@ -99,7 +99,7 @@ def test_the_originals_gate_is_the_other_share() -> None:
         same(o[t].sigmoid() * c, expected[t])
 
 
-def test_forgetting_half_by_hand() -> None:
+def test_forget_mult_equals_hand_computation() -> None:
     ones = torch.ones(3, 1, 1)
     assert forget_mult(0.5 * ones, ones, torch.zeros(1, 1)).flatten().tolist() == [0.5, 0.75, 0.875]
     assert forget_mult(0.25 * ones, 0 * ones, torch.full((1, 1), 64.0)).flatten().tolist() == [16, 4, 1]
@@ -108,7 +108,7 @@ def test_forgetting_half_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("time", "rows"), SHAPES)
-def test_gradients_by_finite_differences(time: int, rows: int) -> None:
+def test_fo_pool_gradients_equal_finite_differences(time: int, rows: int) -> None:
     g = torch.Generator().manual_seed(2)
     f, z, c = (
         torch.rand(shape, generator=g).double().requires_grad_() for shape in [(time, rows, 2)] * 2 + [(rows, 2)]
@@ -119,7 +119,7 @@ def test_gradients_by_finite_differences(time: int, rows: int) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 2])
-def test_a_layers_gradients_by_finite_differences(window: int) -> None:
+def test_layer_gradients_equal_finite_differences(window: int) -> None:
     net = layer(window)
     x, *memory = given(window, 4, 2)
 
@@ -134,7 +134,7 @@ def test_a_layers_gradients_by_finite_differences(window: int) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 2])
-def test_memory_carries_a_sequence_over_any_cut(window: int) -> None:
+def test_carried_state_equals_whole_sequence_for_any_chunks(window: int) -> None:
     """Step by step, and in pieces, it reads what it reads at once."""
     net = layer(window)
     x, *_ = given(window, 12)
@@ -155,7 +155,7 @@ def test_memory_carries_a_sequence_over_any_cut(window: int) -> None:
         assert torch.equal(c, whole[t])  # to the bit: the average is taken alike
 
 
-def test_the_input_before_matters_where_the_window_is_two() -> None:
+def test_window_of_two_reads_previous_input() -> None:
     net = layer(2)
     x, c, before = given(2)
     h, _ = net(x, (c, before))
@@ -169,7 +169,7 @@ def test_the_input_before_matters_where_the_window_is_two() -> None:
 
 
 @pytest.mark.parametrize("window", [1, 2])
-def test_connections_are_dropped_from_the_one_matrix(window: int) -> None:
+def test_weight_dropout_masks_the_single_matrix(window: int) -> None:
     """Another mask a sequence, the same for every step of it, and gradients for the entries that were there."""
     net = layer(window, 0.5)
     x, *memory = given(window)
@@ -190,7 +190,7 @@ def test_connections_are_dropped_from_the_one_matrix(window: int) -> None:
     same(net(x, tuple(memory))[0], layer(window)(x, tuple(memory))[0])
 
 
-def test_in_16_bits_the_memory_keeps_32() -> None:
+def test_bf16_forward_keeps_float32_state() -> None:
     net = layer(2).float()
     x, *memory = (t.detach().float() for t in given(2, 40))
     exact, end = net(x, tuple(memory))
@@ -206,7 +206,7 @@ def test_in_16_bits_the_memory_keeps_32() -> None:
         assert (a - b).norm() < 0.02 * b.norm()
 
 
-def test_weights_begin_as_the_originals() -> None:
+def test_initial_weights_lie_in_original_ranges() -> None:
     """nn.Linear's own: bounded by the root of all the inputs that a gate sees."""
     net = QRNN(100, 50, window=2)
     for parameter in net.parameters():
@@ -226,7 +226,7 @@ def network(**options: Any) -> AWDLSTM:
     return AWDLSTM(AWDConfig(**{**MODEL, **options}), Vocabulary(SIZE, SIZE - 1)).eval()
 
 
-def test_the_first_layer_sees_two_inputs_and_the_others_one() -> None:
+def test_network_windows_are_two_then_one() -> None:
     net = network()
     assert [(x.inputs, x.width, x.window) for x in net.layers] == [(12, 20, 2), (20, 20, 1), (20, 12, 1)]
     assert all(x.drop == 0.5 for x in net.layers)
@@ -240,14 +240,14 @@ def originals_parameters(size: int, embedding: int, width: int, layers: int) -> 
     return size * embedding + sum(3 * d * (i + 1) for i, d in ends) + size
 
 
-def test_it_has_as_many_parameters_as_the_original() -> None:
+def test_parameter_count_equals_original() -> None:
     config = AWDConfig(width=1550, layers=4, core="qrnn")
     with torch.device("meta"):
         net = AWDLSTM(config, Vocabulary(10_000, 0))
     assert sum(p.numel() for p in net.parameters()) == originals_parameters(10_000, 400, 1550, 4) == 24_020_150
 
 
-def test_one_token_at_a_time_it_scores_as_at_once() -> None:
+def test_stepwise_scores_equal_parallel_scores() -> None:
     net = network().double()
     ids = torch.from_numpy(walk(SIZE - 1, 2 * 15).astype(np.int64)).view(2, 15)
     expected, end = net.score(ids, torch.tensor([15, 15]), net.initial(2))
@@ -261,7 +261,7 @@ def test_one_token_at_a_time_it_scores_as_at_once() -> None:
             same(m, n)
 
 
-def test_cache_and_dynamic_evaluation_read_it() -> None:
+def test_neural_cache_and_dynamic_evaluation_accept_qrnn() -> None:
     """In blocks of any size the cache is the same; a rate of zero adapts to nothing, and a small one to the text."""
     net, ids = network(), walk(5, 300)  # few of the words, again and again
     found = [cache_nats(read_blocks(net, ids, block=block), CacheSettings(0.2, 1.0, 50)) for block in (7, 300)]
@@ -274,7 +274,7 @@ def test_cache_and_dynamic_evaluation_read_it() -> None:
     assert dynamic_nats(DynamicEvaluator(net, DynamicSettings(0.5, 0.0, kind="sgd")), ids).sum() < 0.95 * plain.sum()
 
 
-def test_it_learns_is_saved_and_resumes_to_the_same_bits(tmp_path: Path) -> None:
+def test_qrnn_learns_and_resumes_bit_exactly(tmp_path: Path) -> None:
     train, valid = walk(SIZE - 1, 3000), walk(SIZE - 1, 600, seed=1)
     phase: dict[str, Any] = {
         "batches": {"kind": "variable", "rows": 8, "length": 12},
@@ -318,7 +318,7 @@ GPU = torch.device("cuda")
     "sizes", [(1, 1, 1), (1, 3, 5), (5, 2, 3), (16, 2, 40), (17, 3, 30), (70, 20, 155), (300, 4, 64)]
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_kernels_are_torchs(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
+def test_kernels_equal_float64_reference(sizes: tuple[int, int, int], dtype: torch.dtype) -> None:
     """Against the pass over time in 64 bits, on the same gates: outputs, last memory and both gradients."""
     time, rows, width = sizes
     torch.manual_seed(0)
@@ -338,7 +338,7 @@ def test_the_kernels_are_torchs(sizes: tuple[int, int, int], dtype: torch.dtype)
 
 @needs_triton
 @pytest.mark.parametrize("window", [1, 2])
-def test_a_layer_with_kernels_is_the_definition(window: int) -> None:
+def test_layer_with_kernels_equals_definition(window: int) -> None:
     net = layer(window).float().to(GPU)
     x, *memory = (t.detach().float().to(GPU).requires_grad_() for t in given(window, 50))
     leaves = [x, *memory, *net.parameters()]
@@ -375,18 +375,18 @@ def losses(found: Trainer, steps: int) -> Tensor:
 @on_gpu
 @pytest.mark.parametrize("model", [{**MODEL, **QUIET}, MODEL], ids=["quiet", "dropping"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_recorded_steps_lose_what_plain_steps_lose(model: dict[str, Any], precision: str, tmp_path: Path) -> None:
+def test_graph_steps_give_losses_of_eager_steps(model: dict[str, Any], precision: str, tmp_path: Path) -> None:
     plain, recorded = (
         make_trainer(tmp_path / str(graphs), model, graphs=graphs, precision=precision) for graphs in (False, True)
     )
     loose = {"rtol": 2e-2, "atol": 0.1} if precision == "bf16" else {"rtol": 1e-3, "atol": 1e-2}
     torch.testing.assert_close(losses(recorded, 40), losses(plain, 40), **loose)
-    assert recorded.graphs is not None
-    assert len(recorded.graphs.recorded) >= 3
+    assert isinstance(recorded.take_step, CudaGraphStep)
+    assert len(recorded.take_step.recorded) >= 3
 
 
 @on_gpu
-def test_connections_are_dropped_inside_a_recorded_graph(tmp_path: Path) -> None:
+def test_weight_dropout_in_captured_graph_draws_new_masks(tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
         found = make_trainer(tmp_path / str(dropped), {**MODEL, **QUIET, "connections": dropped}, graphs=True)

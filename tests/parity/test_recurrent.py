@@ -68,7 +68,7 @@ def torchs(module: nn.RNNBase) -> Callable[..., Any]:
 
 @pytest.mark.parametrize(("batch", "time"), SHAPES)
 @pytest.mark.parametrize("kind", CELLS)
-def test_the_cell_the_kernel_and_torch_are_one(kind: str, batch: int, time: int) -> None:
+def test_cell_fused_kernel_and_torch_agree(kind: str, batch: int, time: int) -> None:
     torch.manual_seed(0)
     layer = RecurrentLayer(kind, INPUTS, WIDTH).double()
     module = twin(layer, kind)
@@ -83,7 +83,7 @@ def test_the_cell_the_kernel_and_torch_are_one(kind: str, batch: int, time: int)
         same(a, c)
 
 
-def test_the_kernel_runs_except_for_a_leak_or_a_single_step(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fused_kernel_is_skipped_for_leak_or_single_step(monkeypatch: pytest.MonkeyPatch) -> None:
     called = []
     monkeypatch.setattr(RecurrentLayer, "fused", lambda self, x, memory: called.append("fused"))
     monkeypatch.setattr(RecurrentLayer, "stepwise", lambda self, x, memory: called.append("stepwise"))
@@ -94,7 +94,7 @@ def test_the_kernel_runs_except_for_a_leak_or_a_single_step(monkeypatch: pytest.
 
 
 @pytest.mark.parametrize("activation", ["tanh", "relu"])
-def test_the_leak_mixes_the_old_state_in(activation: str) -> None:
+def test_leaky_cell_equals_plain_loop(activation: str) -> None:
     """h = α h' + (1 − α) f(W x + b + U h' + c), in a plain loop over rows and steps."""
     torch.manual_seed(0)
     alpha = 0.3
@@ -122,7 +122,7 @@ def test_the_leak_mixes_the_old_state_in(activation: str) -> None:
             same(ours, hand)
 
 
-def test_a_leaky_network_is_not_the_plain_one() -> None:
+def test_leak_changes_network_output() -> None:
     ids = torch.tensor([[1, 2, 3]])
     outputs = []
     for leak in (0.0, 0.5):
@@ -134,7 +134,7 @@ def test_a_leaky_network_is_not_the_plain_one() -> None:
 
 
 @pytest.mark.parametrize("leak", [-0.1, 1.0])
-def test_a_leak_that_is_no_share_is_refused(leak: float) -> None:
+def test_config_with_leak_outside_unit_interval_raises(leak: float) -> None:
     with raises(InvalidSetting, key="model.leak"):
         RNN(RNN.Config(leak=leak), Vocabulary(SIZE, 0))
     with raises(InvalidSetting, key="model.activation"):
@@ -158,7 +158,7 @@ class Assembled(nn.Module):
 
 
 @pytest.mark.parametrize("slug", ["rnn", "gru", "lstm"])
-def test_a_network_of_two_layers_is_torchs(slug: str) -> None:
+def test_two_layer_network_equals_torch(slug: str) -> None:
     torch.manual_seed(0)
     cls = model_class(slug)
     network = cls(cls.Config(width=4, layers=2, embedding=6), Vocabulary(SIZE, 0)).double()
@@ -184,7 +184,7 @@ def test_a_network_of_two_layers_is_torchs(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", ["rnn", "gru", "lstm"])
-def test_a_carried_state_is_one_long_sequence(slug: str) -> None:
+def test_carried_state_equals_one_long_sequence(slug: str) -> None:
     """Two halves with the state carried give the outputs and the last state of the whole."""
     torch.manual_seed(0)
     cls = model_class(slug)
@@ -204,7 +204,7 @@ def test_a_carried_state_is_one_long_sequence(slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", ["rnn", "gru", "lstm"])
-def test_dropout_is_on_what_goes_up_never_on_what_goes_through_time(slug: str) -> None:
+def test_dropout_applies_between_layers_not_through_time(slug: str) -> None:
     """Zaremba 2014, eq. (7): the top output is h with some units zero and the rest scaled; the state keeps h whole."""
     torch.manual_seed(1)
     cls = model_class(slug)
@@ -223,7 +223,7 @@ def test_dropout_is_on_what_goes_up_never_on_what_goes_through_time(slug: str) -
     same(layers[0][:, 0][kept], embedded[kept] / (1 - p))
 
 
-def test_the_path_through_time_is_the_same_with_dropout_and_without() -> None:
+def test_recurrent_path_is_unchanged_by_dropout() -> None:
     """Given the dropped input of a layer, running that layer alone without dropout gives its raw states: nothing was
     dropped between one step and the next."""
     torch.manual_seed(1)
@@ -245,7 +245,7 @@ def test_the_path_through_time_is_the_same_with_dropout_and_without() -> None:
     same(after[0][0], layer.stepwise(torch.zeros(1, 2, 16, dtype=torch.float64), before)[1][0])
 
 
-def test_dropout_is_off_in_use_and_new_at_each_call_in_training() -> None:
+def test_dropout_is_off_in_eval_and_redrawn_in_training() -> None:
     cls = model_class("gru")
     torch.manual_seed(1)
     network = cls(cls.Config(width=32, dropout=0.5), Vocabulary(SIZE, 0))
@@ -257,7 +257,7 @@ def test_dropout_is_off_in_use_and_new_at_each_call_in_training() -> None:
     assert (quiet[0] != 0).all()
 
 
-def test_tied_is_one_parameter_and_its_gradients_add() -> None:
+def test_tied_embedding_is_one_parameter_with_summed_gradients() -> None:
     torch.manual_seed(0)
     cls = model_class("lstm")
     tied = cls(cls.Config(width=6, tied=True), Vocabulary(SIZE, 0)).double()
@@ -278,7 +278,7 @@ def test_tied_is_one_parameter_and_its_gradients_add() -> None:
     assert (free.embedding.weight.grad != 0).any()
 
 
-def test_tied_needs_equal_widths() -> None:
+def test_tied_embedding_with_unequal_widths_raises() -> None:
     cls = model_class("lstm")
     with raises(InvalidSetting, key="model.embedding"):
         cls(cls.Config(width=6, embedding=4, tied=True), Vocabulary(SIZE, 0))

@@ -167,7 +167,7 @@ def test_without_attention_it_is_torchs_lstm_twice() -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_one_step_at_a_time_is_all_at_once(form: str) -> None:
+def test_stepwise_decoding_equals_parallel_decoding(form: str) -> None:
     network = made(form)
     ids, read = some(3, 7), source()
     (whole, h), end = network.hidden(Inputs(ids, source=read), None)
@@ -244,7 +244,7 @@ def test_smoothing_is_torchs(tied: bool) -> None:
             close(a, b)
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_unsupported_use_and_invalid_buckets_raise() -> None:
     network = made("plain")
     with raises(Unsupported, ability="score"):
         network.start(1)

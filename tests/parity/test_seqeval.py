@@ -20,7 +20,7 @@ def drawn(draw: random.Random, letters: str, length: int) -> list[str]:
 
 @pytest.mark.parametrize("letters", ["BI", "BIES"])
 @pytest.mark.parametrize("seed", range(20))
-def test_any_tags_have_the_spans_and_scores_of_seqeval(letters: str, seed: int) -> None:
+def test_spans_and_scores_equal_seqeval(letters: str, seed: int) -> None:
     draw = random.Random(seed)
     gold = [drawn(draw, letters, draw.randint(1, 9)) for _ in range(20)]
     said = [[tag if draw.random() < 0.7 else "O" for tag in one] for one in gold]
@@ -40,5 +40,5 @@ def test_any_tags_have_the_spans_and_scores_of_seqeval(letters: str, seed: int) 
         assert values["spans"] == report[type]["support"]
 
 
-def test_nothing_to_be_found_and_nothing_said_is_no_merit() -> None:
+def test_scores_without_any_spans_are_zero() -> None:
     assert span_f1([], []) == span_precision([(0, 1, "X")], []) == span_recall([], [(0, 1, "X")]) == 0.0

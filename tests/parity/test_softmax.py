@@ -48,7 +48,7 @@ def gradients(f, *tensors: Tensor | None) -> list[Tensor]:  # type: ignore[no-un
 
 @pytest.mark.parametrize("rows", [1, 3, 64, 65, 700])
 @pytest.mark.parametrize("with_bias", [True, False])
-def test_values_and_gradients_are_torchs(rows: int, with_bias: bool) -> None:
+def test_values_and_gradients_equal_torch(rows: int, with_bias: bool) -> None:
     h, weight, bias, targets = operands(rows)
     b = bias if with_bias else None
     expected = torchs(h, weight, b, targets)
@@ -65,7 +65,7 @@ def test_values_and_gradients_are_torchs(rows: int, with_bias: bool) -> None:
 )
 @pytest.mark.parametrize("plain", [True, False])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_few_logits_go_through_torch_and_many_do_not(
+def test_fused_path_is_used_only_for_many_logits(
     device: str, plain: bool, precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(softmax.PLAIN, device, 1 << 30 if plain else -1)
@@ -81,7 +81,7 @@ def test_few_logits_go_through_torch_and_many_do_not(
         torch.testing.assert_close(a, b, **tolerance)
 
 
-def test_each_token_may_have_its_own_gradient() -> None:
+def test_per_token_gradients_equal_torch() -> None:
     h, weight, bias, targets = operands(130)
     upstream = torch.linspace(-2, 3, 130)
     wanted = gradients(lambda *x: (torchs(*x, targets) * upstream).sum(), h, weight, bias)
@@ -90,7 +90,7 @@ def test_each_token_may_have_its_own_gradient() -> None:
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_gradcheck() -> None:
+def test_gradients_pass_gradcheck() -> None:
     h, weight, bias, targets = operands(5, torch.float64)
     targets[2] = IGNORE
     leaves = [t.requires_grad_() for t in (h, weight, bias)]
@@ -98,7 +98,7 @@ def test_gradcheck() -> None:
 
 
 @pytest.mark.parametrize("frozen", [0, 1, 2])
-def test_a_frozen_operand_gets_no_gradient_and_changes_no_other(frozen: int) -> None:
+def test_frozen_operand_gets_no_gradient(frozen: int) -> None:
     *tensors, targets = operands(70)
     wanted = gradients(lambda *x: torchs(*x, targets).sum(), *tensors)
     for f in (summed, total_cross_entropy):
@@ -111,7 +111,7 @@ def test_a_frozen_operand_gets_no_gradient_and_changes_no_other(frozen: int) -> 
                 torch.testing.assert_close(leaf.grad, want, rtol=1e-4, atol=1e-5)
 
 
-def test_ignored_targets_cost_nothing_and_teach_nothing() -> None:
+def test_ignored_targets_have_zero_loss_and_gradient() -> None:
     h, weight, bias, targets = operands(90)
     targets[::3] = IGNORE
     h[0] = float("nan")  # what stands where nothing is predicted must not matter to the values
@@ -123,7 +123,7 @@ def test_ignored_targets_cost_nothing_and_teach_nothing() -> None:
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
-def test_no_rows_at_all() -> None:
+def test_empty_batch_has_zero_loss() -> None:
     h, weight, bias, targets = operands(0)
     assert linear_cross_entropy(h, weight, bias, targets).shape == (0,)
     for f in (summed, total_cross_entropy):
@@ -131,7 +131,7 @@ def test_no_rows_at_all() -> None:
             assert (grad == 0).all()
 
 
-def test_strided_rows_as_a_recurrent_network_gives_them() -> None:
+def test_strided_rows_equal_contiguous_rows() -> None:
     h, weight, bias, targets = operands(66)
     strided = h.t().contiguous().t()
     assert not strided.is_contiguous()
@@ -143,7 +143,7 @@ def test_strided_rows_as_a_recurrent_network_gives_them() -> None:
             torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-5)
 
 
-def test_far_logits_neither_overflow_nor_vanish() -> None:
+def test_extreme_logits_stay_finite() -> None:
     """Scores of ±1000: exp of either is no float. The unlikely word costs the difference, 2000 nats, to the digit."""
     weight = torch.tensor([[1000.0], [-1000.0], [0.0]])
     nll = linear_cross_entropy(torch.ones(3, 1), weight, None, torch.tensor([0, 1, 2]))
@@ -151,7 +151,7 @@ def test_far_logits_neither_overflow_nor_vanish() -> None:
     assert total_cross_entropy(torch.ones(1, 1).requires_grad_(), weight, None, torch.tensor([1])).item() == 2000.0
 
 
-def test_by_hand() -> None:
+def test_loss_equals_hand_computation() -> None:
     """Two words scored log 3 and 0: p = 3/4 and 1/4. dL/dh of the second is Σ p z_w − z_2 = 3/4 log 3."""
     weight = torch.tensor([[3.0], [1.0]]).log()
     h = torch.ones(1, 1, requires_grad=True)
@@ -162,7 +162,7 @@ def test_by_hand() -> None:
     assert h.grad.item() == pytest.approx(0.75 * torch.tensor(3.0).log().item())
 
 
-def test_bf16_products_stay_near() -> None:
+def test_bf16_total_is_close_to_float32() -> None:
     h, weight, bias, targets = operands(200)
     wanted = [torchs(h, weight, bias, targets), *gradients(lambda *x: torchs(*x, targets).sum(), h, weight, bias)]
 
@@ -178,13 +178,13 @@ def test_bf16_products_stay_near() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_a_narrow_h_gets_a_narrow_gradient() -> None:
+def test_bf16_input_gets_bf16_gradient() -> None:
     h, weight, bias, targets = operands(20)
     grads = gradients(lambda *x: total_cross_entropy(*x, targets), h.bfloat16(), weight, bias)
     assert [g.dtype for g in grads] == [torch.bfloat16, torch.float32, torch.float32]
 
 
-def test_without_gradients() -> None:
+def test_total_without_gradients_equals_torch() -> None:
     h, weight, bias, targets = operands(150)
     weight.requires_grad_()
     expected = torchs(h, weight, bias, targets).detach()
@@ -196,7 +196,7 @@ def test_without_gradients() -> None:
     total_cross_entropy(h, weight, bias, targets).backward()  # a buffer made in inference mode is not in the way
 
 
-def test_never_holds_all_logits() -> None:
+def test_total_never_materializes_all_logits() -> None:
     h, weight, bias, targets = operands(700)
     h.requires_grad_()
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
@@ -206,7 +206,7 @@ def test_never_holds_all_logits() -> None:
     assert largest < 4 * 700 * SIZE / 4  # a quarter of what all logits would take
 
 
-def test_the_total_is_differentiated_once() -> None:
+def test_second_backward_through_total_raises() -> None:
     h, weight, bias, targets = operands(4)
     loss = total_cross_entropy(h.requires_grad_(), weight, bias, targets)
     loss.backward(retain_graph=True)
@@ -214,7 +214,7 @@ def test_the_total_is_differentiated_once() -> None:
         loss.backward()
 
 
-def test_threads_do_not_share_the_buffer() -> None:
+def test_threads_use_separate_buffers() -> None:
     jobs = [operands(300, seed=seed) for seed in range(4)]
     expected = [torchs(*job) for job in jobs]
     results: dict[int, list[Tensor]] = {i: [] for i in range(4)}
@@ -237,7 +237,7 @@ def test_threads_do_not_share_the_buffer() -> None:
 
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 20, 48, 49])
-def test_full_is_a_readout(rows: int) -> None:
+def test_full_softmax_satisfies_readout_contract(rows: int) -> None:
     h, weight, bias, targets = operands(rows)
     readout = FullSoftmax(WIDTH, SIZE)
     assert isinstance(readout, Readout)
@@ -269,7 +269,7 @@ class Network(nn.Module):
 
 @pytest.mark.parametrize("width", [WIDTH, 6])
 @pytest.mark.parametrize("sparse", [False, True])
-def test_tied_weights_learn_from_both_sides(width: int, sparse: bool) -> None:
+def test_tied_weight_sums_gradients_of_input_and_output(width: int, sparse: bool) -> None:
     torch.manual_seed(0)
     network, plain = Network(width, sparse=sparse), Network(width)
     plain.load_state_dict(network.state_dict())
@@ -286,7 +286,7 @@ def test_tied_weights_learn_from_both_sides(width: int, sparse: bool) -> None:
         torch.testing.assert_close(got.grad, want.grad, rtol=1e-4, atol=1e-5)
 
 
-def test_tied_has_one_matrix_under_one_name() -> None:
+def test_tied_softmax_saves_one_matrix() -> None:
     network = Network(WIDTH)
     assert sorted(network.state_dict()) == ["embedding.weight", "layer.bias", "layer.weight", "readout.bias"]
     twin = copy.deepcopy(network)
@@ -301,7 +301,7 @@ def test_tied_has_one_matrix_under_one_name() -> None:
 
 @pytest.mark.parametrize("rows", [1, 7, 40])
 @pytest.mark.parametrize("bias", [True, False])
-def test_one_pass_in_chunks_is_the_total(rows: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunked_pass_equals_total(rows: int, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its kernel done by torch, so that chunks and padding are tried where there is no GPU."""
 
     def by_torch(z: Tensor, plus: Tensor | None, targets: Tensor, size: int) -> Tensor:

@@ -34,7 +34,7 @@ def theirs() -> Any:
     )
 
 
-def test_of_many_answers_with_several_golds(theirs: Any) -> None:
+def test_scores_with_several_gold_answers_equal_reference(theirs: Any) -> None:
     draw = random.Random(0)
     said, golds = [], []
     for _ in range(300):

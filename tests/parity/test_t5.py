@@ -124,7 +124,7 @@ def asked(kind: str) -> Inputs:
 
 @pytest.mark.parametrize("kind", SOURCES)
 @pytest.mark.parametrize("form", FORMS)
-def test_values_and_gradients_are_those_of_transformers(form: str, kind: str) -> None:
+def test_forward_and_gradients_equal_transformers(form: str, kind: str) -> None:
     ours, theirs = pair(form)
     source, target = asked(kind), some(SOURCES[kind][0], 11)
     mask = None if source.token_mask is None else source.token_mask.long()
@@ -150,7 +150,7 @@ def test_values_and_gradients_are_those_of_transformers(form: str, kind: str) ->
 
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
-def test_one_step_at_a_time_is_all_at_once(form: str) -> None:
+def test_stepwise_decoding_equals_parallel_decoding(form: str) -> None:
     """Also in pieces of several steps, and as transformers with its cache."""
     ours, theirs = pair(form, deep=2)  # as deep as the encoder, for transformers makes a cache of so many layers
     source, ids = asked("padded"), some(3, 20)
@@ -175,7 +175,7 @@ def test_one_step_at_a_time_is_all_at_once(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
-def test_in_32_bits_as_it_is(form: str) -> None:
+def test_forward_in_float32_equals_transformers(form: str) -> None:
     ours, theirs = (network.float() for network in pair(form))
     source, target = asked("odd"), some(3, 11)
     want = theirs(source.ids, decoder_input_ids=target).logits
@@ -184,7 +184,7 @@ def test_in_32_bits_as_it_is(form: str) -> None:
 
 
 @pytest.mark.parametrize("both", [True, False])
-def test_buckets_are_those_of_transformers(both: bool) -> None:
+def test_relative_position_buckets_equal_transformers(both: bool) -> None:
     from transformers.models.t5.modeling_t5 import T5Attention
 
     distance = torch.arange(-300, 301)
@@ -193,7 +193,7 @@ def test_buckets_are_those_of_transformers(both: bool) -> None:
         assert torch.equal(distance_bucket(distance, buckets, most, both), want)
 
 
-def test_computing_activations_again_changes_nothing() -> None:
+def test_activation_checkpointing_keeps_gradients() -> None:
     grads = []
     for again in (False, True):
         network = made("1.1")
@@ -205,7 +205,7 @@ def test_computing_activations_again_changes_nothing() -> None:
         assert torch.equal(a, b)
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_unsupported_use_and_invalid_buckets_raise() -> None:
     with raises(Unsupported, ability="score"):
         made("1.0").start(1)
     with raises(InvalidSetting, key="model.buckets"):

@@ -68,7 +68,7 @@ def loss_of(network: Any, batch: Batch) -> tuple[torch.Tensor, list[torch.Tensor
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_packed_is_alone(form: str) -> None:
+def test_packed_loss_and_gradients_equal_single_pairs(form: str) -> None:
     network, pairs = made(form), some()
     value, gradients = loss_of(network, in_rows(pairs))
     want, expected = loss_of(network, alone(pairs))
@@ -80,7 +80,7 @@ def test_packed_is_alone(form: str) -> None:
 
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
-def test_every_pair_of_a_row_is_as_if_there_were_no_other(form: str) -> None:
+def test_packed_pairs_do_not_attend_to_each_other(form: str) -> None:
     network, pairs = made(form), some(1)
     batch = in_rows(pairs)
     h = network.hidden(batch.inputs, None)[0][-1]
@@ -101,7 +101,7 @@ def test_every_pair_of_a_row_is_as_if_there_were_no_other(form: str) -> None:
 
 
 @pytest.mark.parametrize("side", ["source", "target", "both"])
-def test_without_segments_pairs_see_each_other(side: str) -> None:
+def test_packing_without_segments_mixes_pairs(side: str) -> None:
     """So the test above would notice a mask that is missing on any side."""
     network, pairs = made("1.0"), some()
     batch = in_rows(pairs)
@@ -115,7 +115,7 @@ def test_without_segments_pairs_see_each_other(side: str) -> None:
     assert not torch.isclose(value, want, rtol=1e-3) or not value.isfinite()
 
 
-def test_a_network_that_cannot_read_such_rows_says_so() -> None:
+def test_packing_for_network_without_segments_raises() -> None:
     network = Seq2Seq(Seq2SeqConfig(width=8, embedding=8, encoder=4), VOCABULARY)
     with raises(Unsupported, ability="packing"):
         Seq2SeqObjective({"pack": True}).check(network)

@@ -73,7 +73,7 @@ def common(a: Sequence[str], b: Sequence[str]) -> int:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_bleu_and_chrf(seed: int) -> None:
+def test_bleu_and_chrf_equal_reference(seed: int) -> None:
     written, targets = drawn(seed)
     found = bleu_and_chrf(written, targets)
     assert found["bleu"]["score"] == pytest.approx(bleu(written, targets), rel=1e-9)
@@ -85,7 +85,7 @@ def test_bleu_and_chrf(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_rouge(seed: int) -> None:
+def test_rouge_equals_reference(seed: int) -> None:
     written, targets = drawn(seed)
     found = rouge_scores(written, targets)
     pairs = [(a.split(), b.split()) for a, b in zip(written, targets, strict=True)]
@@ -97,7 +97,7 @@ def test_rouge(seed: int) -> None:
     assert found["rougeLsum"]["score"] == pytest.approx(found["rougeL"]["score"])  # of one sentence they are the same
 
 
-def test_nothing_written_is_worth_nothing() -> None:
+def test_empty_outputs_score_zero() -> None:
     targets = ["cat dog red sun sea", "run sky ice cat dog"]
     for name, one in {**bleu_and_chrf(["", ""], targets), **rouge_scores(["", ""], targets)}.items():
         assert one["score"] == 0, name

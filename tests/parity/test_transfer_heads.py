@@ -17,7 +17,7 @@ from tests.support.tiny_transfer import paired, run_of, written
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])
-def test_sequence_classification(slug: str, tmp_path: Path) -> None:
+def test_classification_head_equals_transformers(slug: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     run_of(tmp_path / "run", slug)
     data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(40))

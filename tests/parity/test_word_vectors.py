@@ -52,7 +52,7 @@ def by_hand(network: Word2Vec, around: np.ndarray, targets: np.ndarray) -> tuple
 
 
 @pytest.mark.parametrize("cbow", [False, True])
-def test_negative_sampling_is_the_formula_and_so_is_its_gradient(cbow: bool) -> None:
+def test_negative_sampling_loss_and_gradient_equal_formula(cbow: bool) -> None:
     network, objective = word2vec(cbow), NegativeSamplingObjective({"kind": "contexts"}, WORDS)
     loss = objective.loss(network, batch(), None)
     nats, dv, du = by_hand(network, AROUND, TARGETS)
@@ -64,7 +64,7 @@ def test_negative_sampling_is_the_formula_and_so_is_its_gradient(cbow: bool) -> 
 
 
 @pytest.mark.parametrize("cbow", [False, True])
-def test_a_compiled_step_is_sgd_on_one_window_after_the_other(cbow: bool) -> None:
+def test_compiled_step_equals_sequential_sgd(cbow: bool) -> None:
     network, other = word2vec(cbow), word2vec(cbow)
     optimizer = torch.optim.SGD(network.parameters(), lr=0.1)
     loss = network.learn(batch(), optimizer)
@@ -78,7 +78,7 @@ def test_a_compiled_step_is_sgd_on_one_window_after_the_other(cbow: bool) -> Non
     torch.testing.assert_close(network.contexts, other.contexts)
 
 
-def test_far_products_neither_overflow_nor_vanish() -> None:
+def test_extreme_products_stay_finite() -> None:
     network = word2vec(False)
     network.words.data[2] = 60.0
     network.contexts.data[8] = -60.0
@@ -107,7 +107,7 @@ def made(cells: int = 1000, **more: Any) -> tuple[CooccurrenceObjective, Stream]
     ), Stream.from_ids(IDS)
 
 
-def test_glove_is_the_sum_over_all_cells() -> None:
+def test_glove_loss_equals_sum_over_cells() -> None:
     objective, text = made()
     network = glove()
     one = next(objective.batches(text, 1, 0))
@@ -128,7 +128,7 @@ def test_glove_is_the_sum_over_all_cells() -> None:
     assert loss.count == np.count_nonzero(x)
 
 
-def test_a_compiled_step_is_torchs_adagrad_on_one_cell_after_the_other() -> None:
+def test_compiled_step_equals_sequential_adagrad() -> None:
     objective, text = made()
     cells = next(objective.batches(text, 1, 0))
     network, other = glove(), glove()
@@ -150,7 +150,7 @@ def test_a_compiled_step_is_torchs_adagrad_on_one_cell_after_the_other() -> None
 # ------------------------------------------------------------------------------------------------ gensim
 
 
-def test_the_draws_are_gensims() -> None:
+def test_subsampling_and_noise_tables_equal_gensim() -> None:
     """Who stays, and the noise: its tables are made of the same counts by the same formulas."""
     gensim = pytest.importorskip("gensim.models", reason="gensim is not installed")
     from nextword.batching.word_vectors import build_word_sampler

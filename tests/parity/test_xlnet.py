@@ -109,7 +109,7 @@ def two_segments() -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("segmented", [False, True])
 @pytest.mark.parametrize("padded", [False, True])
 @pytest.mark.parametrize("order", ORDERS)
-def test_queries_under_an_order_are_those_of_transformers(
+def test_query_stream_under_permutation_equals_transformers(
     order: str, padded: bool, segmented: bool, memory: int
 ) -> None:
     """After a segment that is kept in memory: none, less than it, or all of it."""
@@ -150,7 +150,7 @@ def test_queries_under_an_order_are_those_of_transformers(
     same_gradients(ours, theirs, "nothing" if segmented else "segment")
 
 
-def test_what_nobody_asks_for_is_left_out_and_nothing_changes() -> None:
+def test_skipping_unqueried_positions_changes_no_output() -> None:
     ours, _ = pair()
     before, ids = two_segments()
     _, state = ours.encode(Inputs(before))
@@ -165,7 +165,7 @@ def test_what_nobody_asks_for_is_left_out_and_nothing_changes() -> None:
 
 
 @pytest.mark.parametrize("clamp", [2, 6])
-def test_distances_are_clamped_alike(clamp: int) -> None:
+def test_clamped_distances_equal_transformers(clamp: int) -> None:
     ours, theirs = pair(clamp_len=clamp)
     before, ids = two_segments()
     mems = theirs(before, use_mems=True).mems
@@ -175,7 +175,7 @@ def test_distances_are_clamped_alike(clamp: int) -> None:
     assert not torch.allclose(want, pair()[1](ids, mems=mems).logits, atol=0.03)  # it matters
 
 
-def test_rows_from_right_to_left_have_their_distances_turned_round() -> None:
+def test_reversed_rows_negate_relative_distances() -> None:
     """Half of the batch runs backwards through its text, as theirs does with bi_data; and so does its memory."""
     ours, theirs = pair(bi_data=True)
     torch.manual_seed(9)
@@ -199,7 +199,7 @@ def test_rows_from_right_to_left_have_their_distances_turned_round() -> None:
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_the_encoder_is_theirs_without_an_order(padded: bool) -> None:
+def test_encoder_without_permutation_equals_transformers(padded: bool) -> None:
     ours, theirs = pair()
     ids = two_segments()[0]
     padding = torch.arange(8) < torch.tensor([[8], [5], [1]]) if padded else None
@@ -223,7 +223,7 @@ def test_the_encoder_is_theirs_without_an_order(padded: bool) -> None:
 
 
 @torch.no_grad()
-def test_texts_end_to_end_in_a_row_are_as_each_alone() -> None:
+def test_packed_texts_equal_single_texts() -> None:
     ours, _ = pair()
     ids = torch.randint(0, SIZE, (1, 11))
     layers, state = ours.encode(Inputs(ids, starts=torch.tensor([0, 4, 4, 9, 11])))
@@ -239,7 +239,7 @@ def test_texts_end_to_end_in_a_row_are_as_each_alone() -> None:
 
 
 @torch.no_grad()
-def test_blanks_are_filled_from_what_is_not_blank() -> None:
+def test_fill_conditions_on_known_tokens_alone() -> None:
     ours, theirs = pair()
     ids = two_segments()[1]
     at = torch.tensor([2, 5, 7 + 0, 14 + 1, 14 + 2, 14 + 6])
@@ -260,7 +260,7 @@ def test_blanks_are_filled_from_what_is_not_blank() -> None:
 
 
 @pytest.mark.parametrize("memory", [0, 8])
-def test_left_to_right_is_theirs_in_the_order_of_the_text(memory: int) -> None:
+def test_left_to_right_scores_equal_transformers(memory: int) -> None:
     """Theirs needs a token at the place that is asked for last; nobody sees which."""
     ours, theirs = pair(memory or 7)
     before, ids = two_segments()
@@ -293,7 +293,7 @@ def network(size: int = SIZE, memory: int = 6) -> XLNet:
 
 @torch.no_grad()
 @pytest.mark.parametrize("memory", [1, 4, 50])
-def test_however_a_text_is_cut_it_is_read_alike(memory: int) -> None:
+def test_text_reads_alike_for_any_chunks(memory: int) -> None:
     model = network(memory=memory)
     ids = torch.randint(0, SIZE, (3, 15))
     whole, _ = model.hidden(Inputs(ids), model.initial(3))
@@ -318,7 +318,7 @@ def test_however_a_text_is_cut_it_is_read_alike(memory: int) -> None:
 
 
 @torch.no_grad()
-def test_the_probabilities_of_all_continuations_add_up_to_one() -> None:
+def test_probabilities_of_all_continuations_sum_to_one() -> None:
     """Brute force over 3⁴ of them; and each is the product of what `step` says along the way."""
     model = network(size=3, memory=2)
     first, state = model.start(81)
@@ -334,7 +334,7 @@ def test_the_probabilities_of_all_continuations_add_up_to_one() -> None:
 
 
 @torch.no_grad()
-def test_it_looks_back_as_far_as_it_says() -> None:
+def test_window_equals_reach_of_memory() -> None:
     model = network(memory=2)  # two layers: 2 · 2 + 1 tokens
     assert model.window == 5
     ids = torch.randint(1, SIZE, (1, 9))
@@ -347,7 +347,7 @@ def test_it_looks_back_as_far_as_it_says() -> None:
 
 
 @torch.no_grad()
-def test_rows_that_read_differently_much_are_joined() -> None:
+def test_join_states_with_different_lengths() -> None:
     model = network(memory=4)
     texts = [torch.randint(0, SIZE, (n, length)) for n, length in ((1, 2), (2, 7), (1, 0))]
     states = [model.encode(Inputs(t), model.initial(len(t)))[1] for t in texts]
