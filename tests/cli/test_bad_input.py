@@ -83,7 +83,7 @@ def test_train_with_less_text_than_a_batch_names_the_setting(cli: Cli, here: Pat
         (["train", "--resume"], "--out"),
         (["train", "--resume", "--out", "nowhere"], "nextword runs"),
         (["papers", "lsm"], "lstm"),
-        (["study", "initialisatoin"], "initialization"),
+        (["look", "initialisatoin"], "initialization"),
         (["data", "wikitxt-2"], "wikitext-2"),
         (["generate", "folder"], "manifest.json"),
         (["runs", "nowhere"], "nowhere"),

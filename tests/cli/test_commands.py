@@ -241,10 +241,10 @@ def test_a_result_is_recorded_beside_its_recipe(
 
 
 def test_look_lists_studies(js: Js, cli: Cli) -> None:
-    rows = js("study")
+    rows = js("look")
     assert rows
     assert all({"study", "claim", "source"} <= row.keys() for row in rows)
-    assert rows[0]["study"] in cli("study").stdout
+    assert rows[0]["study"] in cli("look").stdout
 
 
 def test_version_and_help(cli: Cli) -> None:

@@ -52,8 +52,8 @@ def small(command: str) -> str:
         command = command.replace("nextword train", "nextword train --set phase.0.minutes=0.03", 1)
     if name == "transfer" and "--resume" not in command and "in-context" not in command:  # there nothing is trained
         command = command.replace("nextword transfer", "nextword transfer --set phase.0.epochs=1", 1)
-    if name == "study" and len(words) > 2 and "--quick" not in command:
-        command = command.replace("nextword study", "nextword study --quick", 1)
+    if name == "look" and len(words) > 2 and "--quick" not in command:
+        command = command.replace("nextword look", "nextword look --quick", 1)
     return command
 
 

@@ -61,7 +61,7 @@ def right(network: Seq2Seq) -> float:
     return float((network.readout.logits(h).argmax(-1) == batch.targets).float().mean())
 
 
-def test_with_attention_long_sequences_are_written_backwards() -> None:
+def test_attention_reverses_long_sequences_and_fixed_vector_does_not() -> None:
     looking = [trained("luong", seed) for seed in range(3)]
     with_it = statistics.median(right(network) for network in looking)
     without = statistics.median(right(trained("none", seed)) for seed in range(3))

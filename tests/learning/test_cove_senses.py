@@ -21,7 +21,7 @@ QUICK = ("task.width=16", "phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=8
 
 
 @pytest.mark.slow
-def test_cove_knows_groups_of_words_that_their_vectors_do_not(tmp_path: Path) -> None:
+def test_cove_classifies_unseen_words_that_glove_cannot(tmp_path: Path) -> None:
     place = furnished(tmp_path / "place")
     (place / "task").mkdir()
     for split, n, members in (("train", 80, range(SHOWN)), ("dev", 200, range(SHOWN, MEMBERS))):

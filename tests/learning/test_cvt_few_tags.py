@@ -69,7 +69,7 @@ def accuracy(folder: Path, out: Path, unlabelled: str) -> float:
     return outcome.results[0]["test"]["token_accuracy"]
 
 
-def test_text_without_tags_teaches_what_few_tags_cannot(folder: Path, tmp_path: Path) -> None:
+def test_cvt_with_unlabeled_text_beats_few_labels_alone(folder: Path, tmp_path: Path) -> None:
     plain = str(folder.parent / "plain.txt")
     alone, taught = accuracy(folder, tmp_path / "alone", ""), accuracy(folder, tmp_path / "taught", plain)
     assert alone < 0.86  # half of the words are not nouns: 0.75 is chance

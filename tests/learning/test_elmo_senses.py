@@ -86,7 +86,7 @@ def told_apart(seed: int) -> tuple[float, float, float]:
 
 
 @pytest.mark.slow
-def test_a_words_vectors_know_which_of_two_it_is() -> None:
+def test_elmo_vectors_separate_two_senses() -> None:
     before, after, letters = (statistics.median(found) for found in zip(*map(told_apart, (1, 2, 3)), strict=True))
     assert after > 0.9, after
     assert before < 0.75, before

@@ -57,7 +57,7 @@ def trained(seed: int, steps: int = 450) -> CausalLM:
 
 
 @pytest.mark.slow
-def test_blanks_of_unknown_length_are_filled_from_both_sides() -> None:
+def test_glm_fills_blanks_of_unknown_length_from_both_sides() -> None:
     right, fitting, named = [], [], []
     for seed in (1, 2, 3):
         lm = trained(seed)

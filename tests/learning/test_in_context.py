@@ -109,7 +109,7 @@ def curve(lm: Any, seed: int) -> dict[int, float]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [1, 2])
-def test_the_network_learns_from_its_prompt_and_the_n_gram_does_not(tmp_path: Path, seed: int) -> None:
+def test_gpt_learns_in_context_and_ngram_does_not(tmp_path: Path, seed: int) -> None:
     gpt = curve(network(tmp_path / "gpt2", seed), seed)
     assert gpt[0] == pytest.approx(0.25)  # without shots every table gives the same answer
     assert 0.4 < gpt[1] < 0.75, gpt  # one shot is right six times in ten

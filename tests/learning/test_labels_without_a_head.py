@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("calibrate", [False, True])
-def test_it_names_the_colour(run: Path, calibrate: bool) -> None:
+def test_zero_shot_classifier_names_the_color(run: Path, calibrate: bool) -> None:
     lm = ZeroShotClassifier(nextword.load(run, device="cpu"), COLOURS, TEMPLATE, calibrate)
     asked = coloured(60, seed=11)
     found = lm.predict([text for text, _ in asked])
@@ -44,7 +44,7 @@ def test_it_names_the_colour(run: Path, calibrate: bool) -> None:
     assert right >= 0.85  # by chance a half
 
 
-def test_by_the_command(run: Path, tmp_path: Path) -> None:
+def test_predict_command_with_labels_classifies_zero_shot(run: Path, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
     rows = coloured(20, seed=12)
@@ -65,7 +65,7 @@ def test_by_the_command(run: Path, tmp_path: Path) -> None:
         assert why in " ".join(bad.stderr.split())
 
 
-def test_examples_in_the_prompt_by_the_command(run: Path, tmp_path: Path) -> None:
+def test_predict_command_with_examples_classifies_few_shot(run: Path, tmp_path: Path) -> None:
     """The labels are those of the examples; rows that are asked about are never shown."""
     from typer.testing import CliRunner
 
@@ -90,7 +90,7 @@ def test_examples_in_the_prompt_by_the_command(run: Path, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_as_a_run_that_was_shown_examples(run: Path, seed: int, tmp_path: Path) -> None:
+def test_in_context_transfer_run_classifies(run: Path, seed: int, tmp_path: Path) -> None:
     from nextword.tasks.finetune import run as transferred
 
     written(tmp_path / "colour.csv", ["text", "label"], coloured(200, seed=13))

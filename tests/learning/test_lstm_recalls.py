@@ -53,7 +53,7 @@ def recall(folder: Path, slug: str, seed: int) -> float:
 
 
 @pytest.mark.slow
-def test_the_lstm_recalls_across_fifty_steps_and_the_elman_net_does_not(tmp_path: Path) -> None:
+def test_lstm_recalls_across_fifty_steps_and_elman_network_does_not(tmp_path: Path) -> None:
     lstm = [recall(tmp_path / f"lstm-{seed}", "lstm", seed) for seed in (1, 2, 3)]
     elman = [recall(tmp_path / f"rnn-{seed}", "rnn", seed) for seed in (1, 2, 3)]
     assert statistics.median(lstm) > 0.9, lstm

@@ -38,7 +38,7 @@ def with_the_sentence() -> str:
 
 
 @pytest.mark.slow
-def test_on_follows_the_cat_sat(tmp_path: Path) -> None:
+def test_nplm_predicts_on_after_the_cat_sat(tmp_path: Path) -> None:
     text = with_the_sentence()
     assert text.count(SENTENCE) == TIMES
     (tmp_path / "text").mkdir()

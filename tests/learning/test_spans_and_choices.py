@@ -22,7 +22,7 @@ CHANGES = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.drop
 @pytest.mark.parametrize(
     ("slug", "n", "epochs"), [("bert", 700, 15), ("xlnet", 400, 6), ("gpt1", 400, 10), ("lstm", 400, 8)]
 )
-def test_the_word_after_the_mark(slug: str, n: int, epochs: int, tmp_path: Path) -> None:
+def test_span_head_learns_to_find_the_answer(slug: str, n: int, epochs: int, tmp_path: Path) -> None:
     data = as_json(tmp_path / "made.json", squad(n))
     run_of(tmp_path / "run", slug)
     changes = [*CHANGES, f"phase.0.epochs={epochs}", "phase.0.batches.length=32"]
@@ -35,7 +35,7 @@ def test_the_word_after_the_mark(slug: str, n: int, epochs: int, tmp_path: Path)
     assert sum(one.text == gold for one, (_, gold, _) in zip(said, fresh, strict=True)) > 30
 
 
-def test_a_question_that_has_no_answer(tmp_path: Path) -> None:
+def test_span_head_learns_unanswerable_questions(tmp_path: Path) -> None:
     """A passage without the mark has none: that is learnt, too, and the threshold is chosen on dev."""
     as_json(tmp_path / "made/train-v2.0.json", squad(400, without=0.4, version="v2.0"))
     as_json(tmp_path / "made/dev-v2.0.json", squad(60, seed=1, without=0.4, version="v2.0"))
@@ -56,7 +56,7 @@ def test_a_question_that_has_no_answer(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("slug", "recipe"), [("bert", "bert/choice"), ("gpt1", "gpt1/choice"), ("lstm", "bert/choice")]
 )
-def test_the_ending_that_fits(slug: str, recipe: str, tmp_path: Path) -> None:
+def test_choice_head_learns_the_fitting_ending(slug: str, recipe: str, tmp_path: Path) -> None:
     data = as_lines(tmp_path / "made.jsonl", endings(1200))
     run_of(tmp_path / "run", slug)
     rate = "1e-2" if slug == "lstm" else "3e-3"

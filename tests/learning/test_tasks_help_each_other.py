@@ -14,7 +14,7 @@ CHANGES = (
 )
 
 
-def test_a_handful_of_labels_is_enough_beside_a_related_task(tmp_path: Path) -> None:
+def test_multitask_training_helps_a_task_with_few_labels(tmp_path: Path) -> None:
     """Which colour is named: ten examples alone teach little; beside 400 that call the colours otherwise, all."""
     run = run_of(tmp_path / "bert")
     names = {"red": "warm", "blue": "cold"}

@@ -17,7 +17,7 @@ from tests.support.tiny_topics import labelled, text
 from tests.support.tiny_transfer import written
 
 
-def test_pretrained_beats_scratch_with_few_labels(tmp_path: Path) -> None:
+def test_ulmfit_pretrained_beats_scratch_with_few_labels(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     for seed, (split, n) in enumerate((("train", 1500), ("valid", 50), ("test", 50))):
         (tmp_path / "plain" / f"{split}.txt").write_text(text(n, seed))

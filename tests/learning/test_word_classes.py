@@ -63,7 +63,7 @@ def learnt(how: str, seed: int) -> Vectors:
 
 
 @pytest.mark.parametrize("how", ["skip-gram", "cbow", "glove"])
-def test_company_makes_the_vector(how: str) -> None:
+def test_word_vectors_capture_kinds_and_analogies(how: str) -> None:
     """The nearest name to each is the one of its kind and gender; chance is one in 23."""
     right, analogies = [], []
     for seed in range(3):

@@ -156,7 +156,9 @@ def test_graph_steps_in_bf16_give_losses_of_eager_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("optimizer", [{"kind": "adam", "rate": 0.01}, {"kind": "sgd", "rate": 1.0, "momentum": 0.9}])
-def test_graph_steps_with_uncaptured_optimizer_give_losses_of_eager_steps(optimizer: dict[str, Any], tmp_path: Path) -> None:
+def test_graph_steps_with_uncaptured_optimizer_give_losses_of_eager_steps(
+    optimizer: dict[str, Any], tmp_path: Path
+) -> None:
     losses = []
     for graphs in (False, True):
         found = make_trainer(tmp_path / str(graphs), {**MODEL, **NONE}, graphs=graphs, optimizer=optimizer)

@@ -334,7 +334,9 @@ def test_enwik8_recipe_equals_original_settings() -> None:
         ("enwik8", ["model.width=24", "model.embedding=16", "phase.0.batches.rows=8"]),
     ],
 )
-def test_other_recipes_train_load_and_score(name: str, changes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_recipes_train_load_and_score(
+    name: str, changes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Narrower, on text that comes along: through loop, file and use."""
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     changes = [*changes, "phase.0.data=python", "phase.0.steps=6", "phase.0.validate=6", "phase.0.batches.length=20"]

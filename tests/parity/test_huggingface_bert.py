@@ -213,7 +213,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(("slug", "settings", "said"), REFUSED)
-def test_convert_with_unsupported_setting_raises(slug: str, settings: dict[str, Any], said: str, folders: dict[str, Path], tmp_path: Path) -> None:
+def test_convert_with_unsupported_setting_raises(
+    slug: str, settings: dict[str, Any], said: str, folders: dict[str, Path], tmp_path: Path
+) -> None:
     copy = tmp_path / "theirs"
     copy.mkdir()
     for file in folders[slug].iterdir():

@@ -20,6 +20,7 @@ from nextword.evaluation.neural_cache import CacheSettings, cache_nats, read_blo
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.qrnn import QRNN, _Fused, fo_pool, forget_mult
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
+from nextword.training.steps import CudaGraphStep
 from nextword.training.trainer import Trainer
 from tests.support.errors import raises
 from tests.support.small_job import events_of, small_job, trained, walk

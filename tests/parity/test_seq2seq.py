@@ -58,7 +58,7 @@ def source(lengths: tuple[int, ...] = (5, 2, 4)) -> Inputs:
 # ------------------------------------------------------------------------------------------------ attention
 
 
-def test_an_additive_look_by_hand() -> None:
+def test_additive_attention_equals_hand_computation() -> None:
     """Two source tokens (1, 0) and (0, 1), W = U = 1, v = (1, 1), asked with (1, −1):
     e = tanh(2) + tanh(−1) and tanh(1) + tanh(0)."""
     look = AdditiveAttention(2, 2, 2).double()
@@ -75,7 +75,7 @@ def test_an_additive_look_by_hand() -> None:
     close(context, weights)
 
 
-def test_a_multiplicative_look_by_hand() -> None:
+def test_multiplicative_attention_equals_hand_computation() -> None:
     """e = (2, 1), halved by the learnt number; a third token that is padding has no share."""
     look = MultiplicativeAttention(2, 2, "dot", scaled=True).double()
     nn.init.constant_(look.scale, 0.5)
@@ -87,7 +87,7 @@ def test_a_multiplicative_look_by_hand() -> None:
     close(context, torch.tensor([[[2 * p + (1 - p), 3 * (1 - p)]]], dtype=torch.double))
 
 
-def test_a_whole_step_of_bahdanaus_by_hand() -> None:
+def test_bahdanau_step_equals_hand_computation() -> None:
     """With torch's own cell: look with s_{t−1}, step with [E y; c], maxout of [s; c; E y]."""
     network = made("bahdanau")
     inputs = Inputs(some(3, 1), source=source())
@@ -104,7 +104,7 @@ def test_a_whole_step_of_bahdanaus_by_hand() -> None:
 
 
 @pytest.mark.parametrize("form", ["luong, fed", "luong, concat"])
-def test_input_feeding_is_told_what_was_seen_before(form: str) -> None:
+def test_input_feeding_reads_previous_context(form: str) -> None:
     network = made(form)
     inputs = Inputs(some(3, 2), source=source())
     first, second = network.hidden(inputs, None)[0][-1].unbind(1)
@@ -128,7 +128,7 @@ class PlainMixture:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_gradients_made_at_the_end_are_those_made_step_by_step(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deferred_gradients_equal_stepwise_gradients(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     grads = []
     for plain in (False, True):
         if plain:
@@ -149,7 +149,7 @@ def test_gradients_made_at_the_end_are_those_made_step_by_step(form: str, monkey
 # ------------------------------------------------------------------------------------------------ the whole
 
 
-def test_without_attention_it_is_torchs_lstm_twice() -> None:
+def test_sutskever_form_equals_two_torch_lstms() -> None:
     """Sutskever's: the source backwards through two layers, whose memories the decoder begins with."""
     network = made("sutskever")
     lengths, inputs = (5, 2, 4), Inputs(some(3, 6), source=source())
@@ -184,7 +184,7 @@ def test_stepwise_decoding_equals_parallel_decoding(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_padding_of_the_source_changes_nothing(form: str) -> None:
+def test_source_padding_changes_no_output_or_gradient(form: str) -> None:
     """Values, and the gradient of every weight."""
     network, lengths = made(form), (5, 2, 4)
     ids, read = some(3, 4), source(lengths)
@@ -208,7 +208,7 @@ def test_padding_of_the_source_changes_nothing(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", [f for f in FORMS if FORMS[f]["attention"] != "none"])
-def test_where_it_looks(form: str) -> None:
+def test_attention_weights_sum_to_one_over_source(form: str) -> None:
     """Weights add up to one over the source that is there, and what was covered is their sum."""
     network, inputs = made(form), Inputs(some(3, 6), source=source())
     weights = network.attention(inputs)
@@ -222,7 +222,7 @@ def test_where_it_looks(form: str) -> None:
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_saved_and_loaded_it_is_the_same(form: str, tmp_path: Any) -> None:
+def test_save_and_load_round_trips(form: str, tmp_path: Any) -> None:
     network, inputs = made(form).float(), Inputs(some(3, 6), source=source())
     network.save(tmp_path)
     again = Seq2Seq.load(tmp_path, network.config, VOCABULARY)
@@ -230,7 +230,7 @@ def test_saved_and_loaded_it_is_the_same(form: str, tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("tied", [False, True])
-def test_smoothing_is_torchs(tied: bool) -> None:
+def test_label_smoothing_equals_torch(tied: bool) -> None:
     network = made("bahdanau", tied=tied)
     h, targets = torch.randn(5, 8).double().requires_grad_(), torch.tensor([3, -100, 0, 16, 3])
     got = network.readout.total(h, targets) + 0.1 * label_smoothing_term(network.readout, h, targets)

@@ -58,7 +58,7 @@ streams = st.lists(st.integers(0, 3) | st.integers(0, SIZE - 1) | st.just(NONE),
 
 @settings(max_examples=150, deadline=None)
 @given(tries, streams)
-def test_reading_matches_the_definition(trie, ids):
+def test_read_equals_definition(trie, ids):
     got = compact(trie).read(np.array(ids, np.uint32))
     assert got.dtype == np.float32
     np.testing.assert_allclose(got, expected(trie, ids), rtol=1e-5, atol=1e-5)
@@ -66,7 +66,7 @@ def test_reading_matches_the_definition(trie, ids):
 
 @settings(max_examples=80, deadline=None)
 @given(tries, st.integers(0, 6).flatmap(lambda m: st.lists(st.lists(streams.filter(len), min_size=m, max_size=m))))
-def test_distributions_match_reading_each_word(trie, pieces):
+def test_distributions_equal_word_by_word_reading(trie, pieces):
     contexts = [[piece[0] for piece in row] for row in pieces]
     width = len(contexts[0]) if contexts else 0
     got = compact(trie).distributions(np.array(contexts, np.uint32).reshape(len(contexts), width))
@@ -78,7 +78,7 @@ def test_distributions_match_reading_each_word(trie, pieces):
 
 @settings(max_examples=80, deadline=None)
 @given(tries)
-def test_trie_is_rebuilt_exactly_without_bits(trie):
+def test_trie_of_lossless_layout_equals_original(trie):
     back = compact(trie).trie()
     assert_sound(back)
     assert (back.order, back.size, back.boundary) == (trie.order, trie.size, trie.boundary)
@@ -95,7 +95,7 @@ columns = st.lists(floats | st.sampled_from([0.0, -np.inf, -1.5]), max_size=60).
 
 @settings(max_examples=300, deadline=None)
 @given(columns)
-def test_lossless_column_is_exact(values):
+def test_lossless_column_round_trips(values):
     column = encode_losslessly(values)
     codes = column.encode(values)
     assert not len(codes) or int(codes.max()) < 1 << column.bits
@@ -108,7 +108,7 @@ def test_lossless_column_is_exact(values):
 
 @settings(max_examples=300, deadline=None)
 @given(columns, st.integers(2, 5))
-def test_quantized_column_takes_the_nearest_value_and_keeps_zero_and_minus_infinity(values, bits):
+def test_quantized_column_maps_to_nearest_value_and_keeps_special_values(values, bits):
     column = quantize_column(values, bits)
     assert column.table is not None
     assert len(column.table) <= 1 << bits
@@ -125,7 +125,7 @@ def test_quantized_column_takes_the_nearest_value_and_keeps_zero_and_minus_infin
 
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.sampled_from([0, 0, 0, 1, 1, 2, 3, 70, 1000]), min_size=1, max_size=300), st.integers(0, 130))
-def test_rising_numbers_are_read_in_pairs(steps, offset):
+def test_rising_pairs_equal_packed_numbers(steps, offset):
     numbers = np.cumsum([0, *steps]).astype(np.uint32)
     count, largest = len(numbers), int(numbers[-1])
     width = low_bits(count, largest)

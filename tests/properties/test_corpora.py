@@ -34,7 +34,7 @@ def test_word_starts_equal_str_split(text: str) -> None:
 
 
 @given(st.lists(prose), st.integers(2, 50))
-def test_split_passages_join_up_whatever_the_chunks(pieces: list[str], size: int) -> None:
+def test_split_passages_join_to_the_text_for_any_chunks(pieces: list[str], size: int) -> None:
     whole = "".join(pieces)
     found = list(split_passages(pieces, size))
     assert "".join(found) == whole
@@ -43,7 +43,7 @@ def test_split_passages_join_up_whatever_the_chunks(pieces: list[str], size: int
 
 
 @given(st.lists(prose))
-def test_split_lines_join_up_and_end_only_at_newlines(pieces: list[str]) -> None:
+def test_split_lines_join_to_the_text_and_end_at_newlines(pieces: list[str]) -> None:
     whole = "".join(pieces)
     assert list(split_lines(pieces)) == [line + "\n" for line in whole.split("\n")[:-1]] + whole.split("\n")[-1:] * (
         not whole.endswith("\n") and bool(whole)
@@ -51,7 +51,7 @@ def test_split_lines_join_up_and_end_only_at_newlines(pieces: list[str]) -> None
 
 
 @given(st.lists(prose, min_size=1, max_size=4), st.integers(0, 100), st.integers(0, 100))
-def test_byte_ranges_join_up_and_cut_no_character(texts: list[str], a: int, b: int) -> None:
+def test_byte_ranges_join_to_the_text_at_character_boundaries(texts: list[str], a: int, b: int) -> None:
     class Some:
         def documents(self):
             return (Document(text, continues=i > 0) for i, text in enumerate(texts))

@@ -61,7 +61,7 @@ def continuations(size, length):
 
 @given(seeds, st.floats(0, 10), st.integers(0, 12), st.floats(0.001, 1))
 @settings(max_examples=80, deadline=None)
-def test_every_rule_returns_a_distribution_that_keeps_the_best(seed, warmth, k, p):
+def test_logits_processors_return_distributions_with_same_argmax(seed, warmth, k, p):
     scores = torch.randn(3, 9, generator=torch.Generator().manual_seed(seed)).mul(5)
     rules = (
         normalize(scores),
@@ -78,7 +78,7 @@ def test_every_rule_returns_a_distribution_that_keeps_the_best(seed, warmth, k, 
 
 @given(seeds, st.floats(0.001, 0.999))
 @settings(max_examples=80, deadline=None)
-def test_the_nucleus_is_the_smallest_set_that_reaches_p(seed, p):
+def test_top_p_keeps_smallest_set_that_reaches_p(seed, p):
     probs = torch.randn(1, 12, generator=torch.Generator().manual_seed(seed)).mul(2).softmax(1).double()
     kept = probs[keep_top_p(probs.log(), p) > -math.inf]
     assert float(kept.sum()) >= p - 1e-6
@@ -88,7 +88,7 @@ def test_the_nucleus_is_the_smallest_set_that_reaches_p(seed, p):
 
 @given(seeds, st.floats(0.001, 0.999), st.floats(0.3, 4))
 @settings(max_examples=80, deadline=None)
-def test_the_typical_set_is_what_a_list_says(seed, mass, spread):
+def test_typical_sampling_equals_plain_python(seed, mass, spread):
     """Meister et al. in plain Python: sort by |surprise − entropy|, take until the mass is reached."""
     probs = torch.randn(12, generator=torch.Generator().manual_seed(seed)).mul(spread).softmax(0).double()
     p = probs.tolist()
@@ -106,7 +106,7 @@ def test_the_typical_set_is_what_a_list_says(seed, mass, spread):
 
 @given(seeds, st.floats(0.001, 1))
 @settings(max_examples=60, deadline=None)
-def test_min_p_keeps_all_that_is_likely_enough(seed, share):
+def test_min_p_keeps_tokens_above_fraction_of_best(seed, share):
     probs = torch.randn(1, 12, generator=torch.Generator().manual_seed(seed)).mul(2).softmax(1).double()
     kept = keep_min_p(probs.log(), share) > -math.inf
     assert bool((probs[kept] >= share * probs.max() * (1 - 1e-9)).all())
@@ -115,7 +115,7 @@ def test_min_p_keeps_all_that_is_likely_enough(seed, share):
 
 @given(seeds, st.integers(0, 6), st.dictionaries(st.integers(0, 4), st.floats(-5, 5), max_size=3), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_a_bias_and_a_least_length_are_what_they_are_by_hand(seed, least, bias, ties):
+def test_greedy_with_bias_and_min_length_equals_hand_computation(seed, least, bias, ties):
     """Greedy, against adding to the table's log p and crossing the end out."""
     model = Trigram(5, seed, ties)
     expected, before, last = [], 0, 1
@@ -131,7 +131,7 @@ def test_a_bias_and_a_least_length_are_what_they_are_by_hand(seed, least, bias, 
 
 @given(seeds, st.integers(1, 5), st.integers(0, 4), st.dictionaries(st.integers(0, 4), st.floats(-3, 3), max_size=2))
 @settings(max_examples=40, deadline=None)
-def test_a_wide_beam_finds_the_best_under_bias_and_least_length(seed, n, least, bias):
+def test_wide_beam_with_bias_and_min_length_finds_the_best(seed, n, least, bias):
     model, length = Trigram(4, seed), 4
     bias = {id: value for id, value in bias.items() if id < 4}
     scores = {
@@ -147,7 +147,7 @@ def test_a_wide_beam_finds_the_best_under_bias_and_least_length(seed, n, least, 
 
 @given(seeds, st.booleans(), st.floats(-1, 2), st.sampled_from([1.0, 1.5]), st.integers(0, 3))
 @settings(max_examples=60, deadline=None)
-def test_a_beam_of_one_is_greedy(seed, ties, penalty, repetition, no_repeat):
+def test_beam_of_width_one_equals_greedy(seed, ties, penalty, repetition, no_repeat):
     model = Trigram(5, seed, ties)
     greedy = []
     for id, _ in islice(generate_tokens(model, *model.start(1), Greedy(repetition, no_repeat)), 8):
@@ -160,7 +160,7 @@ def test_a_beam_of_one_is_greedy(seed, ties, penalty, repetition, no_repeat):
 
 @given(seeds, st.sampled_from([-0.5, 0.0, 0.6, 1.0, 2.0]))
 @settings(max_examples=30, deadline=None)
-def test_a_wide_beam_finds_the_true_best(seed, penalty):
+def test_wide_beam_finds_the_global_best(seed, penalty):
     model, length = Trigram(4, seed), 4
     scores = {ids: log_prob(model, ids) / len(ids) ** penalty for ids in continuations(4, length)}
     ranked = sorted(scores, key=scores.__getitem__, reverse=True)
@@ -171,7 +171,7 @@ def test_a_wide_beam_finds_the_true_best(seed, penalty):
 
 @given(seeds, st.integers(1, 6), st.floats(-1, 2))
 @settings(max_examples=60, deadline=None)
-def test_the_beam_s_sums_are_the_model_s_scores(seed, width, penalty):
+def test_beam_scores_equal_model_scores(seed, width, penalty):
     model = Trigram(5, seed)
     found = beam_search(model, *model.start(1), Beam(width, penalty), 6, END)[0]
     assert len(found) == len({one.ids for one in found}) == width
@@ -192,7 +192,7 @@ def test_the_beam_s_sums_are_the_model_s_scores(seed, width, penalty):
     st.sampled_from([-1.0, 0.0, 2.0]),
 )
 @settings(max_examples=60, deadline=None)
-def test_stopping_a_beam_early_changes_nothing(seed, width, penalty, n, repetition, value):
+def test_early_stopping_of_beam_keeps_results(seed, width, penalty, n, repetition, value):
     model, n = Trigram(5, seed), min(n, width)
     how = Beam(width, penalty, repetition, bias={2: value})
     early = beam_search(model, *model.start(1), how, 8, END, n=n)[0]

@@ -51,7 +51,7 @@ def test_classes(rows: list[tuple[int, int]]) -> None:
 @example([(0, 0), (0, 0)])  # the class is nowhere
 @example([(1, 0), (0, 0)])  # never said
 @settings(deadline=None, max_examples=100)
-def test_two_classes(rows: list[tuple[int, int]]) -> None:
+def test_binary_f1_equals_sklearn(rows: list[tuple[int, int]]) -> None:
     gold, said = columns(rows)
     assert f1(gold, said) == pytest.approx(sklearn.f1_score(gold, said, labels=[1], average="macro", zero_division=0))
 
@@ -60,7 +60,7 @@ def test_two_classes(rows: list[tuple[int, int]]) -> None:
 @example([(1.0, 0.1), (2.0, 0.1), (3.0, 0.1)])  # equal numbers, whose mean is not exactly they
 @example([(0.0, 1.0), (0.0, 2.0)])
 @settings(deadline=None, max_examples=120)
-def test_correlations(rows: list[tuple[float, float]]) -> None:
+def test_correlations_equal_scipy(rows: list[tuple[float, float]]) -> None:
     gold, said = columns(rows)
     theirs = {}
     with warnings.catch_warnings():
@@ -77,14 +77,14 @@ def test_correlations(rows: list[tuple[float, float]]) -> None:
 
 @given(NUMBERS, st.sampled_from([1e-200, 1e200]))
 @settings(deadline=None, max_examples=50)
-def test_correlations_do_not_depend_on_the_scale(rows: list[tuple[float, float]], scale: float) -> None:
+def test_correlations_are_scale_invariant(rows: list[tuple[float, float]], scale: float) -> None:
     gold, said = columns(rows)
     assume(np.ptp(said) > 1e-3)
     assert pearson(gold, said * scale) == pytest.approx(pearson(gold, said), abs=1e-9)
     assert spearman(gold, said * scale) == spearman(gold, said)
 
 
-def test_numbers_that_are_none_are_not_hidden() -> None:
+def test_correlation_with_nan_or_infinity_is_nan() -> None:
     gold = np.array([1.0, 2.0, 3.0])
     for strange in (math.nan, math.inf):
         for correlation in (pearson, spearman):
@@ -96,7 +96,7 @@ def test_numbers_that_are_none_are_not_hidden() -> None:
 @example([[("O", "O")]])
 @example([[("B-PER", "O")], [("O", "B-LOC")]])
 @settings(deadline=None, max_examples=80)
-def test_spans(rows: list[list[tuple[str, str]]]) -> None:
+def test_span_metrics_equal_seqeval(rows: list[list[tuple[str, str]]]) -> None:
     gold, said = ([[pair[side] for pair in one] for one in rows] for side in (0, 1))
     right, found = ([(i, *span) for i, one in enumerate(some) for span in find_spans(one)] for some in (gold, said))
     with warnings.catch_warnings():

@@ -20,7 +20,7 @@ def plain(word: int, before: list[int]) -> float:
 
 @settings(max_examples=200, deadline=None)
 @given(streams, streams)
-def test_cache_matches_counting_from_scratch(history, ids):
+def test_cache_probabilities_equal_counts_from_scratch(history, ids):
     window = len(history)
     got = cache_probabilities(np.array(ids, np.uint32), np.array(history, np.uint32))
     everything = history + ids
@@ -45,7 +45,7 @@ def test_distribution_sums_to_one_and_matches_reading(history):
 
 @settings(deadline=None)
 @given(streams, streams, st.integers(1, 10))
-def test_reading_in_two_parts_matches_reading_at_once(first, second, window):
+def test_cache_read_in_two_parts_equals_one_pass(first, second, window):
     first, second = np.array(first, np.uint32), np.array(second, np.uint32)
     empty = np.full(window, NONE, np.uint32)
     state = np.concatenate([empty, first])[-window:]
@@ -53,7 +53,7 @@ def test_reading_in_two_parts_matches_reading_at_once(first, second, window):
     assert np.concatenate(parts).tolist() == cache_probabilities(np.concatenate([first, second]), empty).tolist()
 
 
-def test_cache_by_hand():
+def test_cache_probabilities_equal_hand_computation():
     history = np.array([NONE, NONE, 3, 1], np.uint32)
     assert cache_probabilities(np.array([3, 1, 1, 2, 1], np.uint32), history).tolist() == [
         np.float32(share) for share in [1 / 2, 1 / 3, 2 / 4, 0 / 4, 2 / 4]
@@ -61,6 +61,6 @@ def test_cache_by_hand():
     assert cache_distribution(history, 4).tolist() == [0, 0.5, 0, 0.5]
 
 
-def test_ids_outside_the_vocabulary_are_rejected():
+def test_cache_distribution_with_id_outside_vocabulary_raises():
     with pytest.raises(ValueError, match="Id 7"):
         cache_distribution(np.array([1, 7], np.uint32), 7)

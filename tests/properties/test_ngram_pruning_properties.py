@@ -62,7 +62,7 @@ def between(rises: dict[tuple[int, ...], float], share: float) -> float:
 
 @settings(max_examples=60, deadline=None)
 @given(models(), st.floats(0, 1))
-def test_pruning_matches_brute_force(model, share):
+def test_entropy_pruning_equals_brute_force(model, share):
     trie = as_trie(model)
     model = as_plain(trie)  # as rounded
     rises = {gram: rise(model, gram) for gram in model.probs if len(gram) > 1}
@@ -99,7 +99,7 @@ def test_pruned_model_is_closed_and_sums_to_one(model, threshold):
 
 @settings(max_examples=20, deadline=None)
 @given(models())
-def test_threshold_zero_drops_nothing_and_infinity_all_but_unigrams(model):
+def test_pruning_threshold_zero_keeps_all_and_infinity_keeps_unigrams(model):
     trie = as_trie(model)
     same, bare = prune_by_entropy(trie, 0.0), prune_by_entropy(trie, math.inf)
     for level, other in zip(trie.levels, same.levels, strict=True):
@@ -113,7 +113,7 @@ def test_threshold_zero_drops_nothing_and_infinity_all_but_unigrams(model):
 
 @settings(max_examples=40, deadline=None)
 @given(models(), st.data())
-def test_drop_keeps_the_marked_ngrams(model, data):
+def test_drop_keeps_marked_ngrams(model, data):
     trie = as_trie(model)
     wanted = data.draw(st.sets(st.sampled_from(sorted(model.probs))))
     kept = {(word,) for word in range(model.size)}

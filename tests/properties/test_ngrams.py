@@ -123,7 +123,7 @@ orders = st.integers(1, 4)
 @example(text=BYTES, order=4, prune=())
 @example(text=BYTES, order=3, prune=(0, 1, 2))
 @example(text=Text((1, 2, 2, 3, 3, 3, 0), 5, 0), order=1, prune=())  # n1, n2, n3 and no n4
-def test_every_estimator_matches_its_definition_and_sums_to_one(
+def test_estimators_equal_definition_and_sum_to_one(
     kind: str, interpolated: bool, text: Text, order: int, prune: tuple[int, ...]
 ) -> None:
     order = min(order, len(text.ids) + 1)
@@ -142,7 +142,7 @@ def test_every_estimator_matches_its_definition_and_sums_to_one(
 
 
 @pytest.mark.parametrize(("kind", "interpolated"), FORMS)
-def test_nearly_certain_word_leaves_some_mass_to_others(kind: str, interpolated: bool) -> None:
+def test_nearly_certain_word_leaves_mass_for_unseen_words(kind: str, interpolated: bool) -> None:
     """`q u` 300,000 times, and `x q u` once: there unseen words share what p(u | q) leaves them, 1 in 100,000 or so."""
     end, q, u, x = 1, 2, 3, 4
     text = Text((q, u) * 300_000 + (end, x, q, u, end, q, x, end), 6, end)
@@ -153,7 +153,7 @@ def test_nearly_certain_word_leaves_some_mass_to_others(kind: str, interpolated:
 
 @settings(max_examples=80, deadline=None)
 @given(texts(), orders)
-def test_counts_match_a_dictionary(text: Text, order: int) -> None:
+def test_counts_equal_dictionary(text: Text, order: int) -> None:
     order = min(order, len(text.ids) + 1)
     expected = plain_counts(text.ids, order, text.boundary)
     expected.update({(w,): 0 for w in range(text.size)})
@@ -178,9 +178,7 @@ streams = st.lists(st.integers(0, 6) | st.just(int(NONE)), max_size=60)
 @pytest.mark.parametrize("kind", ["modified-kneser-ney", "good-turing", "maximum-likelihood"])
 @settings(max_examples=40, deadline=None)
 @given(texts(), orders, streams, st.sampled_from([(), (0, 1)]))
-def test_reading_matches_the_definition(
-    kind: str, text: Text, order: int, stream: list[int], prune: tuple[int, ...]
-) -> None:
+def test_read_equals_definition(kind: str, text: Text, order: int, stream: list[int], prune: tuple[int, ...]) -> None:
     order = min(order, len(text.ids) + 1)
     trie = estimated(text, order, kind=kind, prune=prune)
     assert_sound(trie)
@@ -200,7 +198,7 @@ def test_reading_matches_the_definition(
     ),
     streams,
 )
-def test_reading_any_trie_matches_the_definition(trie: Trie, stream: list[int]) -> None:
+def test_read_of_random_trie_equals_definition(trie: Trie, stream: list[int]) -> None:
     """Back-offs that no estimator gives: above 1, and after the end of a sentence."""
     assert_reads_as_defined(trie, stream)
 
@@ -225,7 +223,7 @@ def assert_reads_as_defined(trie: Trie, stream: list[int]) -> None:
 @pytest.mark.parametrize("order", [1, 2, 5])
 @settings(max_examples=15, deadline=None)
 @given(st.integers(0, 10**6), st.integers(64 * LANES - 1, 80 * LANES))
-def test_long_stream_is_the_same_in_lanes_and_in_parts(order: int, seed: int, length: int) -> None:
+def test_long_stream_reads_alike_in_lanes_and_parts(order: int, seed: int, length: int) -> None:
     draw = np.random.default_rng(seed)
     size = 40  # contexts with few words and with many: both kinds of table
     text = Text(tuple(np.minimum(draw.geometric(0.15, 1500), size - 1).tolist()), size, 3)
@@ -265,7 +263,7 @@ def file_of(text: Text, order: int, how: dict[str, Any], **where: Any) -> bytes:
 @given(text=texts(longest=120), order=orders, rest=st.sampled_from([{}, {"prune": (0, 1)}, {"entropy": 1e-3}]))
 @example(text=ENDS, order=3, rest={})
 @example(text=BYTES, order=3, rest={"prune": (0, 0, 1)})
-def test_counting_through_disk_gives_the_same_file(
+def test_counting_on_disk_writes_the_same_file(
     kind: str, interpolated: bool, text: Text, order: int, rest: dict[str, Any]
 ) -> None:
     order = min(order, len(text.ids) + 1)
@@ -280,7 +278,7 @@ def test_counting_through_disk_gives_the_same_file(
 
 @settings(max_examples=30, deadline=None)
 @given(texts(longest=120), orders, st.integers(2, 5))
-def test_any_number_of_threads_gives_the_same_file(text: Text, order: int, threads: int) -> None:
+def test_counting_with_any_thread_count_writes_the_same_file(text: Text, order: int, threads: int) -> None:
     order = min(order, len(text.ids) + 1)
     alone = file_of(text, order, {})
     with pytest.MonkeyPatch.context() as patch:
@@ -293,7 +291,7 @@ def test_any_number_of_threads_gives_the_same_file(text: Text, order: int, threa
 @pytest.mark.parametrize(("kind", "interpolated"), FORMS)
 @settings(max_examples=8, deadline=None)
 @given(texts(), orders, st.sampled_from([1e-6, 1e-3, 0.1]))
-def test_entropy_pruning_keeps_sums_at_one(
+def test_entropy_pruned_distributions_sum_to_one(
     kind: str, interpolated: bool, text: Text, order: int, entropy: float
 ) -> None:
     order = min(order, len(text.ids) + 1)
@@ -306,7 +304,7 @@ def test_entropy_pruning_keeps_sums_at_one(
 
 @settings(max_examples=30, deadline=None)
 @given(texts(longest=100), orders, st.sampled_from(KINDS), st.sampled_from([(), (0, 1)]))
-def test_trie_of_a_file_gives_the_same_file(text: Text, order: int, kind: str, prune: tuple[int, ...]) -> None:
+def test_trie_read_from_file_writes_the_same_file(text: Text, order: int, kind: str, prune: tuple[int, ...]) -> None:
     order = min(order, len(text.ids) + 1)
     with tempfile.TemporaryDirectory() as folder:
         first, second = Path(folder, "first"), Path(folder, "second")
@@ -324,7 +322,7 @@ def test_trie_of_a_file_gives_the_same_file(text: Text, order: int, kind: str, p
     st.integers(1, 20),
     st.booleans(),
 )
-def test_discounts_lie_between_zero_and_their_count(kind: str, of: list[int], cutoff: int, interpolated: bool) -> None:
+def test_discounts_are_between_zero_and_count(kind: str, of: list[int], cutoff: int, interpolated: bool) -> None:
     table, note = DISCOUNTS[kind](np.array([0, *of]), cutoff, interpolated)
     assert table[0] == 0
     assert np.isfinite(table).all()

@@ -58,7 +58,7 @@ def rows(number: int, size: int, seed: int = 0) -> tuple[Tensor, Tensor]:
     return torch.randn(number, WIDTH, generator=g).double(), torch.randint(size, (number,), generator=g)
 
 
-def test_every_kind_is_here() -> None:
+def test_readout_table_is_covered() -> None:
     silent = "none"  # it has no distribution to have properties
     assert {options.get("kind", "full") for options in KINDS.values()} == set(READOUTS) - {silent}
     assert all(isinstance(readout(kind, 17), Readout) for kind in KINDS)
@@ -68,7 +68,9 @@ def test_every_kind_is_here() -> None:
 @given(size=st.integers(10, 40), number=st.integers(1, 9), seed=st.integers(0, 99))
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("prepared", [True, False])
-def test_it_is_a_distribution_and_nll_reads_it(kind: str, prepared: bool, size: int, number: int, seed: int) -> None:
+def test_readout_log_probs_sum_to_one_and_match_nll(
+    kind: str, prepared: bool, size: int, number: int, seed: int
+) -> None:
     layer = readout(kind, size, seed, prepared).eval()
     h, targets = rows(number, size, seed)
     log_p = layer.log_probs(h)
@@ -89,7 +91,7 @@ def gradients(layer: nn.Module, h: Tensor, loss: Any) -> dict[str, Tensor]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_gradients_are_those_of_the_distribution(kind: str) -> None:
+def test_readout_gradients_equal_gradients_of_log_probs(kind: str) -> None:
     """Of the total, and of each row with a weight of its own. Sampled kinds are exact when they do not learn."""
     layer = readout(kind, 23).train(kind not in TRAINED_ON_SAMPLES)
     h, targets = rows(12, 23)
@@ -111,7 +113,7 @@ def test_gradients_are_those_of_the_distribution(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_ignored_targets_cost_nothing(kind: str) -> None:
+def test_ignored_targets_have_zero_loss(kind: str) -> None:
     layer = readout(kind, 23)
     h, targets = rows(5, 23)
     targets[[0, 3]] = IGNORE
@@ -127,7 +129,7 @@ def test_ignored_targets_cost_nothing(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_file_holds_all_that_was_learnt_from_the_text(kind: str) -> None:
+def test_saved_readout_loads_without_the_training_text(kind: str) -> None:
     """Loaded into a layer that never saw the text, the weights give the same distribution; it is not prepared again."""
     layer = readout(kind, 31)
     other = readout(kind, 31, seed=1, prepared=False)
@@ -149,7 +151,7 @@ def test_a_file_holds_all_that_was_learnt_from_the_text(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["full", "sampled", "nce", "mixture"])
-def test_tied_readouts_learn_through_the_embedding_alone(kind: str) -> None:
+def test_tied_readout_has_no_own_weight_and_trains_the_embedding(kind: str) -> None:
     embedding = nn.Embedding(17, WIDTH)
     layer = make_readout(WIDTH, words(17), KINDS[kind], embedding)
     assert not any(p is embedding.weight or p.shape == (17, WIDTH) for p in layer.parameters())
@@ -160,7 +162,7 @@ def test_tied_readouts_learn_through_the_embedding_alone(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["classes", "huffman", "adaptive", "spelled"])
-def test_others_cannot_be_tied(kind: str) -> None:
+def test_untieable_readout_with_tied_embedding_raises(kind: str) -> None:
     with raises(InvalidSetting, key="model.tied", value=True):
         make_readout(WIDTH, words(17), KINDS[kind], nn.Embedding(17, WIDTH))
 

@@ -150,7 +150,7 @@ def test_train_orders_by_frequency_then_alphabetically(lower: bool, texts: list[
     assert train_words(iter(texts), 4, 2, lower, True).words == tuple(frequent[:2])
 
 
-def test_words_that_no_text_can_contain_are_harmless() -> None:
+def test_words_with_whitespace_are_never_matched() -> None:
     words = ["", "a b", "b\u00a0", " c", "\n", "d", "twice", "d", "twice-as-long", "twice-as-long", "\n\n"]
     tokenizer = Words(words)
     assert tokenizer.encode("a b c d twice twice-as-long\n").ids.tolist() == [

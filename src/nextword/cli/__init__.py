@@ -16,11 +16,11 @@ from nextword.cli.data import data
 from nextword.cli.embed import embed
 from nextword.cli.evaluate import evaluate
 from nextword.cli.generate import generate
+from nextword.cli.look import look
 from nextword.cli.next import next_command
 from nextword.cli.papers import papers
 from nextword.cli.predict import predict
 from nextword.cli.runs import runs
-from nextword.cli.study import study
 from nextword.cli.train import train
 from nextword.cli.transfer import transfer
 
@@ -62,7 +62,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "convert": convert,
     "papers": papers,
     "data": data,
-    "study": study,
+    "look": look,
 }
 for _name, _command in COMMANDS.items():
     app.command(_name)(handle_errors(_command))

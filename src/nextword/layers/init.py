@@ -49,7 +49,7 @@ def orthogonal(network: nn.Module, scale: float) -> None:
 
 
 def zeros(network: nn.Module, scale: float) -> None:
-    """All zero, so that units stay equal forever; for `nextword study initialization`."""
+    """All zero, so that units stay equal forever; for `nextword look initialization`."""
     for parameter in network.parameters():
         nn.init.zeros_(parameter)
 

@@ -1,4 +1,4 @@
-"""Studies: one file per claim of the literature. `nextword study NAME` runs it and gives numbers, a figure, a verdict.
+"""Studies: one file per claim of the literature. `nextword look NAME` runs it and gives numbers, a figure, a verdict.
 
 To add a study, write a module with CLAIM, measure, judge and draw (see `_study.py`), and add a line to STUDIES.
 """
@@ -44,7 +44,7 @@ def find_study(name: str) -> Study:
     """Import the module of a study."""
     if name not in STUDIES:
         raise UnknownName(
-            f"Unknown study '{name}'.{did_you_mean(name, STUDIES)} `nextword study` lists all studies.",
+            f"Unknown study '{name}'.{did_you_mean(name, STUDIES)} `nextword look` lists all studies.",
             name=name,
             known=STUDIES,
         )
@@ -72,7 +72,7 @@ def run_study(name: str, settings: Settings, progress: Progress = lambda done, t
 
 def command_line(name: str, settings: Settings) -> str:
     """The command that repeats the measurement."""
-    words = ["nextword study", name, f"--num-seeds {len(settings.seeds)} --seed {settings.seeds[0]}"]
+    words = ["nextword look", name, f"--num-seeds {len(settings.seeds)} --seed {settings.seeds[0]}"]
     words += ["--quick"] * settings.quick
     words += [
         f"--{key} {shlex.quote(value)}" for key, value in (("data", settings.data), ("run", settings.run)) if value

@@ -1,4 +1,4 @@
-"""The contract of a study, the three studies that run in seconds, and the command `nextword study`."""
+"""The contract of a study, the three studies that run in seconds, and the command `nextword look`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from typer.testing import CliRunner
 
 from nextword.cli.console import handle_errors
-from nextword.cli.study import study
+from nextword.cli.look import look
 from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.core.io import replace_nonfinite
 from nextword.studies import ACCEPTS_RUN, STUDIES, command_line, find_study, run_study
@@ -103,7 +103,7 @@ def test_infinite_cells_become_null_in_json() -> None:
 
 
 def test_command_line_quotes_paths() -> None:
-    expected = "nextword study probing --num-seeds 1 --seed 0 --run 'runs/a b'"
+    expected = "nextword look probing --num-seeds 1 --seed 0 --run 'runs/a b'"
     assert command_line("probing", Settings(run="runs/a b")) == expected
 
 
@@ -138,7 +138,7 @@ def command(monkeypatch: pytest.MonkeyPatch) -> typer.Typer:
     monkeypatch.setitem(sys.modules, module.__name__, module)
     monkeypatch.setitem(STUDIES, "sums", module.__name__)
     app = typer.Typer()
-    app.command()(handle_errors(study))
+    app.command()(handle_errors(look))
     return app
 
 

@@ -17,7 +17,7 @@ from tests.support import toy_study
 
 def test_toy_study_runs_from_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(STUDIES, "toy", "tests.support.toy_study")
-    result = CliRunner().invoke(app, ["study", "toy", "--quick", "--out", str(tmp_path / "toy"), "--json"])
+    result = CliRunner().invoke(app, ["look", "toy", "--quick", "--out", str(tmp_path / "toy"), "--json"])
     assert result.exit_code == 0, result.output
     assert json.loads(result.stdout)["verdict"] == HOLDS
 

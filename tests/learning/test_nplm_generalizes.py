@@ -77,7 +77,7 @@ def measured(folder: Path, seed: int) -> tuple[float, float, float]:
 
 
 @pytest.mark.slow
-def test_nplm_expects_unseen_pairs_of_seen_classes_and_a_trigram_does_not(tmp_path: Path) -> None:
+def test_nplm_generalizes_to_unseen_pairs_and_trigram_does_not(tmp_path: Path) -> None:
     found = [measured(tmp_path / str(seed), seed) for seed in (1, 2, 3)]
     unseen, seen, trigram_unseen = (statistics.median(column) for column in zip(*found, strict=True))
     assert unseen > 10 * trigram_unseen, found

@@ -102,7 +102,9 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_number_scores_equal_scores_of_their_strings(digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_scores_equal_scores_of_their_strings(
+    digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     data = str(written(tmp_path / "count.csv", ["text", "label"], counted(60)))
     peer, plan, ours = both("1.0", digits, tmp_path, data, "task.number_step=0.5")
     numbers = [f"{i / 2:.1f}" for i in range(9)]

@@ -33,6 +33,6 @@ def scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return found
 
 
-def test_with_letters_names_are_found_and_without_half_of_them_are_not(scores: dict[str, float]) -> None:
+def test_tagger_with_characters_finds_unseen_names(scores: dict[str, float]) -> None:
     assert scores["cnn"] > 0.9
     assert scores[""] < 0.8

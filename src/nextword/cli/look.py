@@ -1,4 +1,4 @@
-"""`nextword study`: run a study and print its numbers, its verdict and where its figure is."""
+"""`nextword look`: run a study and print its numbers, its verdict and where its figure is."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 COLORS = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
-def study(
+def look(
     study: Annotated[str, typer.Argument(metavar="STUDY", help="Study to run.", show_default=False)] = "",
     data: Annotated[str, typer.Option("--data", help="Text: path or data set name. Default: the built-in text.")] = "",
     run: Annotated[
         str, typer.Option("--run", metavar="RUN", help="Examine this trained run, for studies that accept one.")
     ] = "",
     out: Annotated[Path, typer.Option("--out", "-o", help="Output folder; each study writes to a subfolder.")] = Path(
-        "studies"
+        "looks"
     ),
     seeds: Annotated[
         int | None,
@@ -36,11 +36,11 @@ def study(
     """Test a claim of the literature: numbers, a figure, a verdict. Without STUDY: list all studies.
 
     [dim]Examples[/]
-      nextword study
-      nextword study parameter-growth
-      nextword study initialization --quick --num-seeds 3
-      nextword study parameter-growth --data my.txt --out studies
-      nextword study probing --run runs/bert
+      nextword look
+      nextword look parameter-growth
+      nextword look initialization --quick --num-seeds 3
+      nextword look parameter-growth --data my.txt --out looks
+      nextword look probing --run runs/bert
     """
     from nextword.studies import find_study
 
@@ -75,7 +75,7 @@ def _list_studies(json: bool) -> None:
         console.print(f"[bold]{name}[/]")
         console.print(claim.sentence, markup=False, style="default")
         console.print(f"{claim.source}\n", markup=False, style="dim")
-    console.print("[dim]Run one: nextword study STUDY[/]")
+    console.print("[dim]Run one: nextword look STUDY[/]")
 
 
 def _print_finding(finding: Finding, files: list[Path]) -> None:
