@@ -82,7 +82,7 @@ def _seq2seq_card(run: RunFolder) -> list[str]:
         if prefixes
         else f"reads the source of a pair of `{phase.data}`, and generates its target"
     )
-    labels = {"source": "source", "target": "target", "generated": "written"}
+    labels = {"source": "source", "target": "target", "generated": "output"}
     lines = [f"- {label}: {example[key]}" for label, key in labels.items() if key in example]
     return [
         f"A `{run.recipe.slug}` model that {purpose}.",

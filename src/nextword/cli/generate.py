@@ -422,7 +422,7 @@ def _long_sources(lm: TextModel, prompts: Sequence[str]) -> tuple[int, int]:
     """How many sources are longer than any in training, and how many tokens those had at most."""
     from nextword.lm.seq2seq import Seq2SeqLM
 
-    return (lm.past_training(prompts), lm.longest) if isinstance(lm, Seq2SeqLM) else (0, 0)
+    return (lm.num_longer_than_training(prompts), lm.longest) if isinstance(lm, Seq2SeqLM) else (0, 0)
 
 
 def _warn_about_length(lm: TextModel, prompts: Sequence[str]) -> None:

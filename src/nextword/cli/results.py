@@ -134,7 +134,7 @@ def _long_source_notes(result: Result) -> list[str]:
 def _print_samples(samples: Sequence[Mapping[str, str]]) -> None:
     for sample in samples:
         source, target, written = (
-            escape(shorten(sample[key], SAMPLE_LENGTH)) for key in ("source", "target", "written")
+            escape(shorten(sample[key], SAMPLE_LENGTH)) for key in ("source", "target", "output")
         )
         console.print(f"[dim]source [/] {source}", soft_wrap=True, highlight=False)
         console.print(f"[dim]target [/] {target}", soft_wrap=True, highlight=False)

@@ -16,7 +16,7 @@ torch at run time, so that the command line starts quickly. What a network can *
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -203,13 +203,14 @@ class Score:
         return self.nats / math.log(2) / self.bytes
 
     def word_perplexity(self) -> float | None:
-        return _exp(self.nats / self.words) if self.words else None
+        return safe_exp(self.nats / self.words) if self.words else None
 
     def token_perplexity(self) -> float | None:
-        return _exp(self.nats / self.tokens) if self.tokens else None
+        return safe_exp(self.nats / self.tokens) if self.tokens else None
 
 
-def _exp(x: float) -> float:
+def safe_exp(x: float) -> float:
+    """exp x, or infinity where it overflows."""
     return math.exp(x) if x < 700 else math.inf
 
 
@@ -258,6 +259,16 @@ def texts_of(example: Any) -> tuple[Any, ...]:
     """Return the texts of an example as a tuple: ("a", "b") for a pair, ("a",) for a bare text."""
     is_single = isinstance(example, (str, bytes)) or not isinstance(example, Iterable)
     return (example,) if is_single else tuple(example)
+
+
+# ------------------------------------------------------------------------------------------------ progress
+
+Progress = Callable[[float, float | None], None]  # how much is done, of how much; None: unknown
+LabeledProgress = Callable[[str, float, float | None], None]  # what is being done; then the same
+
+
+def ignore_progress(*_: object) -> None:
+    """The default progress callback."""
 
 
 # ------------------------------------------------------------------------------------------------ decoding

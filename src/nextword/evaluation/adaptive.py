@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import DataError, InvalidSetting, UnknownName, did_you_mean
+from nextword.core.errors import DataError, invalid, unknown
+from nextword.core.types import LabeledProgress, Progress, ignore_progress
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
 from nextword.evaluation import neural_cache
@@ -27,18 +28,14 @@ from nextword.evaluation.dynamic import (
     load_or_collect_statistics,
     search_settings,
 )
-from nextword.evaluation.neural_cache import CacheSettings, Progress, ReadBlock, check_network
+from nextword.evaluation.neural_cache import CacheSettings, ReadBlock, check_network
+from nextword.lm.base import TextModel
+from nextword.models.base import CausalNetwork
 from nextword.run_folder import RunFolder
 
 SEARCHED_WHILE_LEARNING = 50_000  # validation tokens for the cache's settings if the network learns as it reads them
-SETTINGS: dict[str, Any] = {"cache": CacheSettings, "dynamic": DynamicSettings}
+SETTINGS: dict[str, type[CacheSettings | DynamicSettings]] = {"cache": CacheSettings, "dynamic": DynamicSettings}
 NOT_REPORTED = ("segments", "legacy_units", "recompute", "search")  # how settings were found, not what they are
-
-OnProgress = Callable[[str, float, float | None], None]  # label, done, total
-
-
-def ignore_progress(label: str, done: float, total: float | None) -> None:
-    """The default progress callback."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +51,13 @@ class SettingsText:
 class AdaptiveMethod:
     """A method with all its settings, ready to score a text."""
 
-    network: Any
+    network: CausalNetwork
     cache: CacheSettings | None
     evaluator: DynamicEvaluator | None
     facts: dict[str, Any]  # method, settings, found, found_on: part of the result
     notes: list[str]
 
-    def nats(self, ids: np.ndarray, progress: Progress | None = None) -> np.ndarray:
+    def nats(self, ids: np.ndarray, progress: Progress = ignore_progress) -> np.ndarray:
         """−log p of every token of one long stream; adds what was observed to the notes."""
         if self.cache is None and self.evaluator is not None:
             return dynamic_nats(self.evaluator, ids, progress)
@@ -91,34 +88,26 @@ def parse_settings(
     changes: Sequence[str], cache: bool, dynamic: bool
 ) -> tuple[CacheSettings | None, DynamicSettings | None]:
     """Settings of the requested methods, from strings like `cache.theta=0.66`; None for a method not requested."""
-    values: dict[str, dict[str, Any]] = {
-        name: {} for name, is_requested in (("cache", cache), ("dynamic", dynamic)) if is_requested
-    }
+    requested = {"cache": cache, "dynamic": dynamic}
+    values: dict[str, dict[str, Any]] = {name: {} for name, is_requested in requested.items() if is_requested}
     for change in changes:
         key, equals, text = change.partition("=")
         method, _, setting = key.strip().partition(".")
         if not equals or not setting or method not in SETTINGS:
-            raise InvalidSetting(
-                f"--set {change}: expected cache.KEY=VALUE or dynamic.KEY=VALUE, such as cache.theta=0.66.",
-                key=key.strip(),
-                value=text,
-            )
+            raise invalid("--set", change, "must be cache.KEY=VALUE or dynamic.KEY=VALUE, such as cache.theta=0.66.")
         if method not in values:
-            raise InvalidSetting(f"--set {change} needs --{method}.", key=key.strip(), value=text)
+            raise invalid(key.strip(), text, f"needs --{method}.", where="--set")
         known = {f.name.strip("_"): f for f in fields(SETTINGS[method])}
         if setting not in known:
-            hint = did_you_mean(setting, list(known))
-            raise UnknownName(
-                f"--set {change}: {method} has no setting '{setting}'.{hint} It has {', '.join(known)}.",
-                name=setting,
-                known=known,
-            )
+            raise unknown(f"setting of {method}", setting, known, where=f"--set {change}")
         values[method][known[setting].name] = _parse_value(text.strip(), str(known[setting].type), change)
-    parsed = {method: SETTINGS[method](**settings) for method, settings in values.items()}
-    return parsed.get("cache"), parsed.get("dynamic")
+    return (
+        CacheSettings(**values["cache"]) if cache else None,
+        DynamicSettings(**values["dynamic"]) if dynamic else None,
+    )
 
 
-def _parse_value(text: str, type: str, change: str) -> Any:
+def _parse_value(text: str, type: str, change: str) -> str | bool | int | float:
     if type == "str":
         return text.strip("\"'")
     try:
@@ -133,13 +122,13 @@ def _parse_value(text: str, type: str, change: str) -> Any:
     if type.startswith("float") and (is_integer or isinstance(value, float)):
         return float(value)
     expected = {"b": "true or false", "i": "a whole number", "f": "a number"}[type[0]]
-    raise InvalidSetting(f"--set {change}: expected {expected}.", key=change.partition("=")[0].strip(), value=text)
+    raise invalid(change.partition("=")[0].strip(), text, f"must be {expected}.", where="--set")
 
 
 # ------------------------------------------------------------------------------------------------ preparation
 
 
-def settings_text(lm: Any, run: RunFolder, corpus: Corpus) -> SettingsText:
+def settings_text(lm: TextModel, run: RunFolder, corpus: Corpus) -> SettingsText:
     """The texts for finding settings: the validation split of the corpus if it has one, or else of the run's data."""
     own_data = run.recipe.phases[-1].data
     has_valid = "valid" in corpus.splits
@@ -168,12 +157,12 @@ def settings_text(lm: Any, run: RunFolder, corpus: Corpus) -> SettingsText:
 
 
 def prepare_method(
-    lm: Any,
+    lm: TextModel,
     run: RunFolder,
     cache: CacheSettings | None,
     dynamic: DynamicSettings | None,
     texts: SettingsText,
-    on_progress: OnProgress = ignore_progress,
+    on_progress: LabeledProgress = ignore_progress,
 ) -> AdaptiveMethod:
     """Find the settings that are None, and return the method."""
     given = {"cache": cache, "dynamic": dynamic}
@@ -206,7 +195,7 @@ def prepare_method(
 
 
 def _read(
-    network: Any, evaluator: DynamicEvaluator | None, ids: np.ndarray, progress: Progress | None
+    network: CausalNetwork, evaluator: DynamicEvaluator | None, ids: np.ndarray, progress: Progress
 ) -> Iterator[ReadBlock]:
     if evaluator is None:
         return neural_cache.read_blocks(network, ids, progress)

@@ -8,7 +8,7 @@ over from document to document, differs a little.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import reduce
 from operator import add
@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from nextword.core.errors import Unsupported
-from nextword.core.types import Document, Score
+from nextword.core.types import Document, Progress, Score, ignore_progress
 from nextword.data.filters.decontaminate import Contamination
+from nextword.lm.base import TextModel
 
 BATCH_CHARACTERS = 1 << 20  # characters scored at a time
 MAX_EXAMPLES = 10
@@ -36,50 +37,23 @@ class Subset:
     high: float | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        s = self.score
+        s = self.score or Score(0.0, 0, 0, 0)
         return {
             "documents": self.documents,
-            "bytes": s.bytes if s else 0,
-            "tokens": s.tokens if s else 0,
-            "nats": s.nats if s else 0.0,
-            "bits_per_byte": s.bits_per_byte() if s else None,
+            "bytes": s.bytes,
+            "tokens": s.tokens,
+            "nats": s.nats,
+            "bits_per_byte": s.bits_per_byte(),
             "bits_per_byte_low": self.low,
             "bits_per_byte_high": self.high,
-            "word_perplexity": s.word_perplexity() if s else None,
-            "token_perplexity": s.token_perplexity() if s else None,
-        }
-
-
-@dataclass(frozen=True)
-class ContaminationScores:
-    all: Subset
-    clean: Subset
-    dirty: Subset
-    contamination: Contamination
-
-    def as_dict(self) -> dict[str, Any]:
-        dirty = [verdict for verdict in self.contamination.verdicts if verdict.is_dirty]
-        return {
-            "contamination": self.contamination.as_dict(),
-            "all": self.all.as_dict(),
-            "clean": self.clean.as_dict(),
-            "dirty": self.dirty.as_dict(),
-            "examples": [
-                {
-                    "document": verdict.document.title or verdict.document.id,
-                    "gram": " ".join(verdict.gram.split()),
-                    "seen_in": verdict.seen_in,
-                    "seen": verdict.seen,
-                    "grams": verdict.grams,
-                }
-                for verdict in sorted(dirty, key=lambda verdict: -verdict.seen)[:MAX_EXAMPLES]
-            ],
+            "word_perplexity": s.word_perplexity(),
+            "token_perplexity": s.token_perplexity(),
         }
 
 
 def score_by_contamination(
-    lm: Any, contamination: Contamination, progress: Callable[[int, int], None] | None = None
-) -> ContaminationScores:
+    lm: TextModel, contamination: Contamination, progress: Progress = ignore_progress
+) -> dict[str, Any]:
     """Score the documents that `split_by_contamination` has classified as clean or dirty."""
     if "score" not in lm.can:
         raise Unsupported(
@@ -87,24 +61,36 @@ def score_by_contamination(
         )
     verdicts = contamination.verdicts
     scores = _score_documents(lm, [verdict.document for verdict in verdicts], progress)
-    clean = [score for score, verdict in zip(scores, verdicts, strict=True) if not verdict.is_dirty]
-    dirty = [score for score, verdict in zip(scores, verdicts, strict=True) if verdict.is_dirty]
-    return ContaminationScores(
-        summarize_scores(scores), summarize_scores(clean), summarize_scores(dirty), contamination
-    )
+    dirty = [verdict for verdict in verdicts if verdict.is_dirty]
+    subsets = {
+        "all": scores,
+        "clean": [score for score, verdict in zip(scores, verdicts, strict=True) if not verdict.is_dirty],
+        "dirty": [score for score, verdict in zip(scores, verdicts, strict=True) if verdict.is_dirty],
+    }
+    return {
+        "contamination": contamination.as_dict(),
+        **{name: summarize_scores(subset).as_dict() for name, subset in subsets.items()},
+        "examples": [
+            {
+                "document": verdict.document.title or verdict.document.id,
+                "gram": " ".join(verdict.gram.split()),
+                "seen_in": verdict.seen_in,
+                "seen": verdict.seen,
+                "grams": verdict.grams,
+            }
+            for verdict in sorted(dirty, key=lambda verdict: -verdict.seen)[:MAX_EXAMPLES]
+        ],
+    }
 
 
-def _score_documents(
-    lm: Any, documents: Sequence[Document], progress: Callable[[int, int], None] | None
-) -> list[Score]:
+def _score_documents(lm: TextModel, documents: Sequence[Document], progress: Progress) -> list[Score]:
     scores: list[Score] = []
     while len(scores) < len(documents):
         batch: list[str] = []
         while len(scores) + len(batch) < len(documents) and sum(map(len, batch)) < BATCH_CHARACTERS:
             batch.append(documents[len(scores) + len(batch)].text)
         scores += lm.score_many(batch)
-        if progress:
-            progress(len(scores), len(documents))
+        progress(len(scores), len(documents))
     return scores
 
 

@@ -18,10 +18,9 @@ from __future__ import annotations
 import copy
 import math
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,11 +29,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nextword.core import pytree
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
-from nextword.core.types import Inputs, State
-from nextword.evaluation.neural_cache import BLOCK, Progress, ReadBlock
+from nextword.core.errors import DataError, InvalidSetting, Unsupported, invalid
+from nextword.core.types import Inputs, Progress, State, ignore_progress
+from nextword.evaluation.neural_cache import BLOCK, ReadBlock
 from nextword.kernels.graph_capture import capture_graph
 from nextword.layers.output.softmax import LinearReadout
+from nextword.models.base import CausalNetwork
 from nextword.run_folder import RunFolder, replace_file, translate_disk_full
 
 STATISTICS_FILE = "gradients.safetensors"  # in the run folder
@@ -61,29 +61,19 @@ class DynamicSettings:
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
-            raise InvalidSetting(
-                f"dynamic.kind = {self.kind!r}: use {' or '.join(KINDS)}.", key="dynamic.kind", value=self.kind
-            )
+            raise invalid("dynamic.kind", self.kind, f"must be {' or '.join(KINDS)}.")
         if self.legacy_units and self.kind != "rms":
-            raise InvalidSetting(
-                "dynamic.legacy_units needs dynamic.kind = rms: the published settings are for that kind.",
-                key="dynamic.legacy_units",
-                value=self.legacy_units,
-            )
+            raise invalid("dynamic.legacy_units", True, "needs dynamic.kind = rms: the published settings are for it.")
         for name, value in (("rate", self.rate), ("lambda", self.lambda_), ("epsilon", self.epsilon)):
             if value is not None and not 0 <= value < math.inf:
-                raise InvalidSetting(
-                    f"dynamic.{name} = {value}: must be 0 or more.", key=f"dynamic.{name}", value=value
-                )
+                raise invalid(f"dynamic.{name}", value, "must be 0 or more.")
         for name, count, least in (
             ("length", self.length, 1),
             ("segments", self.segments, 1),
             ("search", self.search, 0),
         ):
             if count < least:
-                raise InvalidSetting(
-                    f"dynamic.{name} = {count}: must be at least {least}.", key=f"dynamic.{name}", value=count
-                )
+                raise invalid(f"dynamic.{name}", count, f"must be at least {least}.")
 
 
 @dataclass(frozen=True)
@@ -100,7 +90,7 @@ class GradientStatistics:
 
 
 def collect_statistics(
-    network: Any, ids: np.ndarray, length: int = 5, segments: int = 5000, progress: Progress | None = None
+    network: CausalNetwork, ids: np.ndarray, length: int = 5, segments: int = 5000, progress: Progress = ignore_progress
 ) -> GradientStatistics:
     """One pass over the training text in rows, without dropout; the gradient of each segment is of its mean loss."""
     if len(ids) < 2:
@@ -120,7 +110,7 @@ def collect_statistics(
         for total, g in zip(squares.values(), gradients, strict=True):
             if g is not None:
                 total.addcmul_(g, g)
-        if progress and i % 20 == 19:
+        if i % 20 == 19:
             progress(i + 1, segments)
     means = {name: total / segments for name, total in squares.items()}
     return GradientStatistics(means, segments, rows, length)
@@ -128,10 +118,10 @@ def collect_statistics(
 
 def load_or_collect_statistics(
     run: RunFolder,
-    network: Any,
+    network: CausalNetwork,
     read_train: Callable[[], np.ndarray],
     dynamic: DynamicSettings,
-    progress: Progress | None = None,
+    progress: Progress = ignore_progress,
 ) -> GradientStatistics:
     """The statistics in the run folder, or new ones, which are then saved there."""
     # The checksums of the weights: statistics of other weights are of no use.
@@ -150,7 +140,7 @@ def load_or_collect_statistics(
     return new
 
 
-def _load_statistics(path: Path, wanted: Mapping[str, str], network: Any) -> GradientStatistics | None:
+def _load_statistics(path: Path, wanted: Mapping[str, str], network: CausalNetwork) -> GradientStatistics | None:
     """The saved statistics, if the file is intact and belongs to these weights and settings."""
     shapes = {name: weight.shape for name, weight in network.named_parameters()}
     device = next(network.parameters()).device
@@ -170,7 +160,7 @@ def _load_statistics(path: Path, wanted: Mapping[str, str], network: Any) -> Gra
 # ------------------------------------------------------------------------------------------------ evaluation
 
 
-def dynamic_nats(evaluator: DynamicEvaluator, ids: np.ndarray, progress: Progress | None = None) -> np.ndarray:
+def dynamic_nats(evaluator: DynamicEvaluator, ids: np.ndarray, progress: Progress = ignore_progress) -> np.ndarray:
     """−log p of every token, as predicted just before the network learned from the token's segment."""
     parts = [block.nats.double().cpu().numpy() for block in evaluator.read(ids, progress)]
     return np.concatenate(parts) if parts else np.zeros(0)
@@ -181,7 +171,9 @@ class DynamicEvaluator:
     weights.
     """
 
-    def __init__(self, network: Any, dynamic: DynamicSettings, statistics: GradientStatistics | None = None) -> None:
+    def __init__(
+        self, network: CausalNetwork, dynamic: DynamicSettings, statistics: GradientStatistics | None = None
+    ) -> None:
         dynamic = to_equation_units(dynamic, statistics)
         rate, lambda_, epsilon = dynamic.rate, dynamic.lambda_, dynamic.epsilon
         if rate is None or lambda_ is None or epsilon is None:
@@ -200,7 +192,7 @@ class DynamicEvaluator:
             self.divisors = [(root + epsilon).clamp(min=1e-30) for root in roots]
             self.decays = [(lambda_ / mean * root).clamp(max=1.0) for root in roots]  # above 1 it would overshoot
 
-    def read(self, ids: np.ndarray, progress: Progress | None = None) -> Iterator[ReadBlock]:
+    def read(self, ids: np.ndarray, progress: Progress = ignore_progress) -> Iterator[ReadBlock]:
         """Read a text from its beginning; yield blocks of whole segments, as predicted before learning from each."""
         first, state = self.network.start(1)
         text = torch.cat([first, torch.from_numpy(ids.astype(np.int64)).to(first.device)])
@@ -220,8 +212,7 @@ class DynamicEvaluator:
             if len(pending) * self.length >= BLOCK or end == len(ids):
                 yield ReadBlock(*(torch.cat(parts) for parts in zip(*pending, strict=True)))
                 pending = []
-                if progress:
-                    progress(end, len(ids))
+                progress(end, len(ids))
 
     def _step(self, segment: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         h, nats, gradients, state = _compute_gradients(self.network, self.weights, segment, state)
@@ -229,12 +220,13 @@ class DynamicEvaluator:
         return h, nats, state
 
     @torch.no_grad()
-    def _update(self, gradients: tuple[Tensor | None, ...]) -> None:
+    def _update(self, gradients: Sequence[Tensor | None]) -> None:
         """The equation at the head of this file, for all weights at once."""
         used = [i for i, g in enumerate(gradients) if g is not None]
-        weights: Any = [self.weights[i] for i in used]
-        steps: Any = torch._foreach_div([g for g in gradients if g is not None], [self.divisors[i] for i in used])
-        decay: Any = torch._foreach_sub([self.origin[i] for i in used], weights)
+        weights: list[Tensor] = [self.weights[i] for i in used]
+        steps = torch._foreach_div([g for g in gradients if g is not None], [self.divisors[i] for i in used])
+        origin: list[Tensor] = [self.origin[i] for i in used]
+        decay = torch._foreach_sub(origin, weights)
         torch._foreach_mul_(decay, [self.decays[i] for i in used])
         torch._foreach_add_(weights, steps, alpha=-self.rate)
         torch._foreach_add_(weights, decay)
@@ -269,8 +261,8 @@ class DynamicEvaluator:
 
 
 def _compute_gradients(
-    network: Any, weights: Any, ids: Tensor, state: State
-) -> tuple[Tensor, Tensor, tuple[Tensor | None, ...], State]:
+    network: CausalNetwork, weights: Sequence[Tensor], ids: Tensor, state: State
+) -> tuple[Tensor, Tensor, Sequence[Tensor | None], State]:
     """Hidden states, nats, gradients of the mean of the nats, and the state after (B, T + 1) ids."""
     # cuDNN's recurrent kernels have no backward pass in evaluation mode; torch's own kernels do
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
@@ -281,7 +273,7 @@ def _compute_gradients(
     return h.detach(), nats.detach(), gradients, pytree.detach(state)
 
 
-def _trainable_copy(network: Any) -> Any:
+def _trainable_copy(network: CausalNetwork) -> CausalNetwork:
     """A copy to differentiate, without dropout."""
     if network.is_quantized:
         raise Unsupported(
@@ -292,11 +284,9 @@ def _trainable_copy(network: Any) -> Any:
     return copy.deepcopy(network).eval().requires_grad_(True)
 
 
-def _mean_squares(network: Any, statistics: GradientStatistics | None) -> list[Tensor]:
+def _mean_squares(network: CausalNetwork, statistics: GradientStatistics | None) -> list[Tensor]:
     if statistics is None:
-        raise InvalidSetting(
-            "dynamic.kind = rms needs the gradient statistics of the training text.", key="dynamic.kind", value="rms"
-        )
+        raise invalid("dynamic.kind", "rms", "needs the gradient statistics of the training text.")
     return [statistics.squares[name].to(weight.device) for name, weight in network.named_parameters()]
 
 
@@ -316,31 +306,22 @@ def to_equation_units(dynamic: DynamicSettings, statistics: GradientStatistics |
         epsilon = DEFAULTS[dynamic.kind][2] if dynamic.epsilon is None else dynamic.epsilon
         return replace(dynamic, epsilon=epsilon)
     if statistics is None:
-        raise InvalidSetting(
-            "dynamic.legacy_units needs the gradient statistics of the training text.",
-            key="dynamic.legacy_units",
-            value=True,
-        )
+        raise invalid("dynamic.legacy_units", True, "needs the gradient statistics of the training text.")
     values = (dynamic.rate, dynamic.lambda_, dynamic.epsilon)
     rate, lambda_, epsilon = (
         default if value is None else value for value, default in zip(values, LEGACY_DEFAULTS, strict=True)
     )
     root = math.sqrt(statistics.segments)
-    return replace(
-        dynamic,
-        rate=rate / root,
-        lambda_=lambda_ / len(statistics.squares),
-        epsilon=epsilon / root,
-        legacy_units=False,
-    )
+    lambda_ /= len(statistics.squares)
+    return replace(dynamic, rate=rate / root, lambda_=lambda_, epsilon=epsilon / root, legacy_units=False)
 
 
 def search_settings(
-    network: Any,
+    network: CausalNetwork,
     ids: np.ndarray,
     dynamic: DynamicSettings,
     statistics: GradientStatistics | None,
-    progress: Progress | None = None,
+    progress: Progress = ignore_progress,
 ) -> DynamicSettings:
     """Find what is None on this text: first the rate, then λ, each doubled or halved while that helps."""
     settings = to_equation_units(dynamic, statistics)
@@ -353,8 +334,7 @@ def search_settings(
     def cost(rate: float, lambda_: float) -> float:
         nonlocal num_tried
         num_tried += 1
-        if progress:
-            progress(num_tried, None)
+        progress(num_tried, None)
         evaluator = DynamicEvaluator(network, replace(settings, rate=rate, lambda_=lambda_), statistics)
         total = float(dynamic_nats(evaluator, ids).sum())
         return math.inf if math.isnan(total) else total

@@ -12,32 +12,33 @@ Results are plain dictionaries, as they appear in log.jsonl and in the output of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, Field, fields
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import DataError, InvalidSetting, UnknownName, Unsupported
-from nextword.core.types import EXACT, Beam, Decoding, Greedy
+from nextword.core.errors import DataError, InvalidSetting, Unsupported, unknown
+from nextword.core.types import EXACT, Beam, Decoding, Greedy, LabeledProgress, ignore_progress
 from nextword.data.corpus import Corpus
 from nextword.data.filters.decontaminate import split_by_contamination
 from nextword.data.opening import open_corpus, open_unsplit
 from nextword.data.parallel import open_parallel
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.text_to_text import Tasks
-from nextword.evaluation.adaptive import prepare_method, settings_text
+from nextword.evaluation.adaptive import AdaptiveMethod, prepare_method, settings_text
 from nextword.evaluation.contamination import score_by_contamination
 from nextword.evaluation.dynamic import DynamicSettings
 from nextword.evaluation.few_shot import evaluate_task
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.evaluation.neural_cache import CacheSettings
 from nextword.evaluation.prompt_tasks import PromptTask
-from nextword.evaluation.text_to_text import choose_split as choose_task_split
 from nextword.evaluation.text_to_text import evaluate_text_task
 from nextword.evaluation.translation import evaluate_translations, sample_evenly, spread_indices
+from nextword.lm.base import TextModel
 from nextword.lm.loading import load
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.model_card import write_card
 from nextword.objectives import trains_on_pairs
 from nextword.run_folder import RunFolder
@@ -45,15 +46,9 @@ from nextword.run_folder import RunFolder
 SAMPLES = 3  # examples in the result of a translation
 SAMPLE_LENGTH = 400  # characters of an example in the log
 
-OnProgress = Callable[[str, float, float | None], None]  # label, done, total
-
-
-def ignore_progress(label: str, done: float, total: float | None) -> None:
-    """The default progress callback."""
-
 
 def evaluate_finished_run(
-    run: RunFolder, device: str = "auto", on_progress: OnProgress = ignore_progress
+    run: RunFolder, device: str = "auto", on_progress: LabeledProgress = ignore_progress
 ) -> dict[str, Any]:
     """Measure a run on the held-out split of its own data, write its model card, and return the result.
 
@@ -70,11 +65,9 @@ def evaluate_finished_run(
     if "score" in lm.can and (is_parallel or not lm.is_seq2seq):
         corpus = (open_parallel if is_parallel else open_corpus)(phase.data)
         split = "test" if "test" in corpus.splits else "valid"
-        if split not in corpus.splits:
-            pass
-        elif is_parallel:
+        if split in corpus.splits and is_parallel:
             result = measure_translations(lm, run, corpus, split, Greedy(), on_progress=on_progress)
-        else:
+        elif split in corpus.splits:
             result = measure_likelihood(lm, run, corpus, split, max_tokens=phase.scored, on_progress=on_progress)
     write_card(run)
     return {**result, "can": sorted(lm.can)}
@@ -93,7 +86,7 @@ def evaluate_run(
     dynamic: DynamicSettings | None = None,
     overlap_with: str = "",
     device: str = "auto",
-    on_progress: OnProgress = ignore_progress,
+    on_progress: LabeledProgress = ignore_progress,
 ) -> dict[str, Any]:
     """Measure a run on any data; see `nextword.evaluate`.
 
@@ -101,7 +94,7 @@ def evaluate_run(
     text. `overlap_with` is a training text: documents that overlap with it are also scored separately.
     """
     run = RunFolder.open(path)
-    lm: Any = load(path, device)
+    lm = load(path, device)
     is_adaptive = cache is not None or dynamic is not None
     _check_model(lm, context, limit, decoding, is_adaptive, overlap_with)
     own = run.recipe.phases[-1]
@@ -129,36 +122,34 @@ def evaluate_run(
 
 
 def _check_model(
-    lm: Any, context: int | None, limit: int | None, decoding: Decoding | None, is_adaptive: bool, overlap_with: str
+    lm: TextModel,
+    context: int | None,
+    limit: int | None,
+    decoding: Decoding | None,
+    is_adaptive: bool,
+    overlap_with: str,
 ) -> None:
     """Refuse options that do not fit the kind of model."""
-    if lm.is_seq2seq:
-        if context or is_adaptive or overlap_with:
-            raise Unsupported(
-                "This run translates: --context, --cache, --dynamic and --overlap-with are for language models.",
-                ability="score",
-            )
-        return
-    lm.require("score")
-    if decoding is not None:
+    is_left_to_right = lm.kind == EXACT and not lm.is_seq2seq
+    if not lm.is_seq2seq:
+        lm.require("score")
+    if (is_adaptive or overlap_with or (lm.is_seq2seq and context)) and not is_left_to_right:
         raise Unsupported(
-            "This run is a language model: --beam is for sequence-to-sequence runs.", ability="beam search"
+            "--cache, --dynamic, --overlap-with (and --context for pairs) need a left-to-right language model.",
+            ability="score",
         )
-    if lm.kind == EXACT and limit:
+    if decoding is not None and not lm.is_seq2seq:
+        raise Unsupported("--beam needs a sequence-to-sequence run. Leave it out.", ability="beam search")
+    if limit and is_left_to_right:
         raise InvalidSetting(
             "--limit is for --task, masked models and sequence-to-sequence runs; this run scores every token.",
             key="limit",
             value=limit,
         )
-    if lm.kind != EXACT and (is_adaptive or overlap_with):
-        raise Unsupported(
-            "This model has pseudo-likelihoods only: --cache, --dynamic and --overlap-with need a left-to-right model.",
-            ability="score",
-        )
 
 
 def score_overlap(
-    lm: Any, corpus: Corpus, split: str, overlap_with: str, on_progress: OnProgress = ignore_progress
+    lm: TextModel, corpus: Corpus, split: str, overlap_with: str, on_progress: LabeledProgress = ignore_progress
 ) -> dict[str, Any]:
     """Score the documents of a split that overlap with a training text, and the others."""
     trained = open_corpus(overlap_with)
@@ -169,7 +160,7 @@ def score_overlap(
 
     contamination = split_by_contamination(corpus, split, trained, progress=report)
     scoring = partial(on_progress, "scoring clean and dirty documents")
-    return {"data": trained.name, **score_by_contamination(lm, contamination, scoring).as_dict()}
+    return {"data": trained.name, **score_by_contamination(lm, contamination, scoring)}
 
 
 def score_lines(path: str | Path, lines: Sequence[str], device: str = "auto") -> list[dict[str, Any]]:
@@ -194,7 +185,7 @@ def evaluate_prompt_task(
     shots: int = 0,
     *,
     device: str = "auto",
-    on_progress: OnProgress = ignore_progress,
+    on_progress: LabeledProgress = ignore_progress,
     **options: Any,
 ) -> dict[str, Any]:
     """Evaluate a run on a task posed as text, and append the result to its log; `options` are those of
@@ -202,12 +193,7 @@ def evaluate_prompt_task(
     run = RunFolder.open(path)
     lm = load(path, device)
     result = evaluate_task(lm, task, shots, progress=partial(on_progress, f"asking {task.name}"), **options)
-    values = {
-        "slug": run.recipe.slug,
-        "run": str(run.path),
-        "parameters": lm.parameters,
-        **result.as_dict(),
-    }
+    values = {"slug": run.recipe.slug, "run": str(run.path), "parameters": lm.parameters, **result.as_dict()}
     _append_to_log(run, "task", {key: value for key, value in values.items() if key not in ("published", "first")})
     return values
 
@@ -217,13 +203,11 @@ def choose_split(corpus: Corpus, split: str = "") -> str:
     if not split:
         return next(name for name in ("test", "valid", "train") if name in corpus.splits)
     if split not in corpus.splits:
-        raise UnknownName(
-            f"{corpus.name} has no split '{split}'. It has {', '.join(corpus.splits)}.", name=split, known=corpus.splits
-        )
+        raise unknown("split", split, corpus.splits, where=corpus.name)
     return split
 
 
-def describe_source(lm: Any, run: RunFolder, corpus: Corpus, split: str) -> dict[str, Any]:
+def describe_source(lm: TextModel, run: RunFolder, corpus: Corpus, split: str) -> dict[str, Any]:
     """The first keys of every result: which run, measured on what."""
     return {
         "slug": run.recipe.slug,
@@ -235,28 +219,26 @@ def describe_source(lm: Any, run: RunFolder, corpus: Corpus, split: str) -> dict
 
 
 def measure_likelihood(
-    lm: Any,
+    lm: TextModel,
     run: RunFolder,
     corpus: Corpus,
     split: str,
     context: int | None = None,
     stride: int | None = None,
-    method: Any = None,
+    method: AdaptiveMethod | None = None,
     limit: int | None = None,
     max_tokens: int = 0,
-    on_progress: OnProgress = ignore_progress,
+    on_progress: LabeledProgress = ignore_progress,
 ) -> dict[str, Any]:
     """Score a split and append the result to the run's log.
 
     `max_tokens` scores the first documents only (0: all of them). A `method` (neural cache, dynamic evaluation) is
     logged as the event "adapted", so that its numbers are never taken for those of the model alone.
     """
-    label = f"scoring {corpus.name} {split}"
     everything = prepare(corpus, split, lm.tokenizer)
     stream = everything.beginning(max_tokens)
-    evaluation = evaluate_stream(
-        lm, stream, context, stride, lambda done, total: on_progress(label, done, total), method, limit
-    )
+    progress = partial(on_progress, f"scoring {corpus.name} {split}")
+    evaluation = evaluate_stream(lm, stream, context, stride, progress, method, limit)
     result = {**describe_source(lm, run, corpus, split), **evaluation.as_dict()}
     if len(stream) < len(everything):
         result["scored"] = len(stream)
@@ -267,13 +249,13 @@ def measure_likelihood(
 
 
 def measure_translations(
-    lm: Any,
+    lm: Seq2SeqLM,
     run: RunFolder,
     corpus: Corpus,
     split: str,
     decoding: Decoding,
     limit: int = 0,
-    on_progress: OnProgress = ignore_progress,
+    on_progress: LabeledProgress = ignore_progress,
 ) -> dict[str, Any]:
     """Generate from the sources of a split, compare with the targets, and append the result to the run's log.
 
@@ -281,63 +263,41 @@ def measure_translations(
     """
     result = {**describe_source(lm, run, corpus, split), "decoding": describe_decoding(decoding)}
     if isinstance(corpus, Tasks):
-        return _measure_tasks(lm, run, corpus, split, decoding, limit, on_progress, result)
-    pairs = sample_evenly(list(corpus.documents(split)), limit)
-    has_summaries = isinstance(corpus, ParallelCorpus) and corpus.is_summarization
-    label = f"translating {corpus.name} {split}"
-    translations = evaluate_translations(
-        lm, pairs, decoding, lambda done, total: on_progress(label, done, total), has_summaries
-    )
-    result |= translations.as_dict()
-    sample = [
-        {"source": pairs[i].source, "target": pairs[i].text, "written": translations.written[i]}
-        for i in spread_indices(SAMPLES, len(pairs))
-    ]
-    return _log_translations(run, result, sample)
+        numbers, sample = _measure_tasks(lm, corpus, split, decoding, limit, on_progress)
+    else:
+        pairs = sample_evenly(list(corpus.documents(split)), limit)
+        has_summaries = isinstance(corpus, ParallelCorpus) and corpus.is_summarization
+        progress = partial(on_progress, f"translating {corpus.name} {split}")
+        translations = evaluate_translations(lm, pairs, decoding, progress, has_summaries)
+        numbers = translations.as_dict()
+        sample = [
+            {"source": pairs[i].source or "", "target": pairs[i].text, "output": translations.outputs[i]}
+            for i in spread_indices(SAMPLES, len(pairs))
+        ]
+    # The log gets one example, which the model card shows.
+    example = {key: shorten(text) for key, text in sample[0].items()} if sample else None
+    _append_to_log(run, "translated", {**result, **numbers, "example": example})
+    return {**result, **numbers, "sample": sample}
 
 
 def _measure_tasks(
-    lm: Any,
-    run: RunFolder,
-    corpus: Tasks,
-    split: str,
-    decoding: Decoding,
-    limit: int,
-    on_progress: OnProgress,
-    result: dict[str, Any],
-) -> dict[str, Any]:
-    """Measure each task on this split; a task without it, on its first of test, valid and train."""
-    results = []
+    lm: Seq2SeqLM, corpus: Tasks, split: str, decoding: Decoding, limit: int, on_progress: LabeledProgress
+) -> tuple[dict[str, Any], list[dict[str, str]]]:
+    """The results of each task on this split, and examples.
+
+    A task without the split is measured on its first of test, valid and train.
+    """
     members = [member for member in corpus.members if not member.plain]  # denoising has no metric
     if not members:
         raise DataError(f"{corpus.name} has no task with a metric: denoising has none.", path=corpus.name)
+    results = []
     for member in members:
-        chosen = choose_task_split(member, split if split in member.corpus.splits else "")
-        label = f"{member.task.name} {chosen}"
-        samples = SAMPLES if len(members) == 1 else 1
-        results.append(
-            evaluate_text_task(
-                lm,
-                member,
-                chosen,
-                decoding,
-                limit,
-                samples,
-                lambda done, total, label=label: on_progress(label, done, total),  # type: ignore[misc]
-            )
-        )
-    result["pairs"] = sum(task.pairs for task in results)
-    result["tasks"] = [task.as_dict() for task in results]
-    keys = ("source", "target", "written")
-    sample = [dict(zip(keys, example, strict=True)) for task in results for example in task.shown]
-    return _log_translations(run, result, sample)
-
-
-def _log_translations(run: RunFolder, result: dict[str, Any], sample: list[dict[str, Any]]) -> dict[str, Any]:
-    """Append a result to the log with one example, which the model card shows."""
-    example = {key: shorten(text) for key, text in sample[0].items()} if sample else None
-    _append_to_log(run, "translated", {**result, "example": example})
-    return {**result, "sample": sample}
+        chosen = choose_split(member.corpus, split if split in member.corpus.splits else "")
+        progress = partial(on_progress, f"{member.task.name} {chosen}")
+        num_shown = SAMPLES if len(members) == 1 else 1
+        results.append(evaluate_text_task(lm, member, chosen, decoding, limit, num_shown, progress))
+    sample = [example for task in results for example in task.shown]
+    return {"pairs": sum(len(task.outputs) for task in results), "tasks": [task.as_dict() for task in results]}, sample
 
 
 def _append_to_log(run: RunFolder, event: str, result: Mapping[str, Any]) -> None:
@@ -361,5 +321,5 @@ def describe_decoding(decoding: Decoding) -> str:
     return ", ".join([f"{name} {decoding.width}" if isinstance(decoding, Beam) else name, *settings])
 
 
-def _default(field: Field[Any]) -> Any:
+def _default(field: Field[Any]) -> object:
     return field.default if field.default_factory is MISSING else field.default_factory()

@@ -24,16 +24,17 @@ import random
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from re import Match
-from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
-from nextword.core.types import Greedy, Stop
+from nextword.core.errors import DataError, Unsupported, invalid
+from nextword.core.types import Greedy, Progress, Stop, ignore_progress, safe_exp
 from nextword.evaluation.prompt_tasks import PLACEHOLDER, Example, PromptTask, majority_share, read_examples
-from nextword.lm.completion import CompletionScore, Progress, context_window, generate_texts, score_completions
+from nextword.lm.base import TextModel
+from nextword.lm.completion import CompletionScore, context_window, generate_texts, score_completions
 from nextword.metrics.bleu import bleu_with_interval
 from nextword.metrics.classification import f1, mcc
 from nextword.metrics.intervals import Estimate, accuracy_with_interval, bootstrap_metric
@@ -93,26 +94,17 @@ class TaskResult:
     window: int | None = None
     perplexity: float | None = None  # of the answers, for the rule "word"
     notes: tuple[str, ...] = ()
-    published: tuple[Any, ...] = ()
-    first: dict[str, Any] = field(default_factory=dict)  # the first prompt, the expected and the predicted answer
+    published: tuple[Mapping[str, object], ...] = ()
+    first: Mapping[str, str | None] = field(
+        default_factory=dict
+    )  # the first prompt, the expected and the predicted answer
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         return {**self.__dict__, "notes": list(self.notes), "published": [dict(row) for row in self.published]}
 
 
-@dataclass
-class _Answers:
-    """The prediction for each question (the index of a choice, or a text), and whether it is right."""
-
-    predicted: list[Any] = field(default_factory=list)
-    right: list[bool] = field(default_factory=list)
-    nats: float = 0.0
-    unknown: int = 0
-    ties: int = 0
-
-
 def evaluate_task(
-    lm: Any,
+    lm: TextModel,
     task: PromptTask,
     shots: int = 0,
     *,
@@ -122,7 +114,7 @@ def evaluate_task(
     overflow: str = "slide",
     folder: str | Path | None = None,
     given: tuple[Sequence[Example], Sequence[Example]] | None = None,
-    progress: Progress | None = None,
+    progress: Progress = ignore_progress,
 ) -> TaskResult:
     """Ask every example of the task's split, or a sample of `limit`.
 
@@ -130,7 +122,7 @@ def evaluate_task(
     from, examples to ask).
     """
     _check(lm, task, shots, limit, drawn, overflow)
-    start = time.perf_counter()
+    started = time.perf_counter()
     if given is None:
         asked_examples = read_examples(task, task.split, folder)
         shot_examples = read_examples(task, task.shots_from, folder) if shots else []
@@ -142,55 +134,50 @@ def evaluate_task(
     if limit is not None and limit < len(indices):
         indices = sorted(random.Random(f"{seed} sample").sample(indices, limit))
     questions = [all_questions[i] for i in indices]
-    answers = _Answers()
+    answers = _Answers(lm, task, seed)
     prompts: list[Prompt] = []
-    for first in range(0, len(questions), PROMPTS_IN_MEMORY):
-        batch = questions[first : first + PROMPTS_IN_MEMORY]
-        batch_indices = indices[first : first + PROMPTS_IN_MEMORY]
-        batch_shots = [draw_shots(pool, shots, seed, i if drawn == "item" else -1) for i in batch_indices]
-        batch_prompts = fit_prompts(lm, task, batch_shots, batch, overflow)
-        update = _partial_progress(progress, first, len(batch), len(questions))
-        _answer(lm, task, batch_prompts, batch, answers, seed, update)
+    for start in range(0, len(questions), PROMPTS_IN_MEMORY):
+        batch = questions[start : start + PROMPTS_IN_MEMORY]
+        seeds = indices[start : start + PROMPTS_IN_MEMORY] if drawn == "item" else [-1] * len(batch)
+        batch_prompts = fit_prompts(lm, task, [draw_shots(pool, shots, seed, i) for i in seeds], batch, overflow)
+        update = partial(_report_part, progress, start, len(batch), len(questions))
+        answers.add([prompt.text for prompt in batch_prompts], batch, update)
         prompts += batch_prompts
     estimate, note = _measure(task, questions, answers)
     dropped = [shots - prompt.shots for prompt in prompts]
     return TaskResult(
-        task.name,
-        task.title,
-        task.data,
-        task.split,
-        task.metric,
-        task.rule,
-        estimate.value,
-        estimate.low,
-        estimate.high,
-        len(questions),
-        len(all_questions),
-        _baselines(task, questions),
-        shots,
-        drawn,
-        task.shots_from,
-        seed,
-        sum(dropped),
-        sum(1 for count in dropped if count),
-        sum(prompt.slides for prompt in prompts),
-        answers.unknown,
-        answers.ties,
-        time.perf_counter() - start,
-        context_window(lm),
-        _exp(answers.nats / len(questions)) if task.rule == "word" else None,
-        tuple(text for text in (task.note, note) if text),
-        task.published,
-        {
-            "prompt": prompts[0].text,
-            "expected": questions[0].answer,
-            "predicted": _as_text(questions[0], answers.predicted[0]),
-        },
+        task=task.name,
+        title=task.title,
+        data=task.data,
+        split=task.split,
+        metric=task.metric,
+        rule=task.rule,
+        value=estimate.value,
+        low=estimate.low,
+        high=estimate.high,
+        count=len(questions),
+        of=len(all_questions),
+        baselines=_baselines(task, questions),
+        shots=shots,
+        drawn=drawn,
+        shots_from=task.shots_from,
+        seed=seed,
+        dropped=sum(dropped),
+        shortened=sum(count > 0 for count in dropped),
+        slid=sum(prompt.slides for prompt in prompts),
+        unknown=answers.unknown,
+        ties=answers.ties,
+        seconds=time.perf_counter() - started,
+        window=context_window(lm),
+        perplexity=safe_exp(answers.nats / len(questions)) if task.rule == "word" else None,
+        notes=tuple(text for text in (task.note, note) if text),
+        published=task.published,
+        first={"prompt": prompts[0].text, "expected": questions[0].answer, "predicted": answers.texts[0]},
     )
 
 
-def _check(lm: Any, task: PromptTask, shots: int, limit: int | None, drawn: str, overflow: str) -> None:
-    ability = "generate" if task.by_generation else "score"
+def _check(lm: TextModel, task: PromptTask, shots: int, limit: int | None, drawn: str, overflow: str) -> None:
+    ability = "generate" if task.rule == "generate" else "score"
     if ability not in lm.can or lm.network.is_backward:
         raise Unsupported(
             f"Task {task.name} needs a left-to-right model that can {ability}; this one can "
@@ -198,19 +185,17 @@ def _check(lm: Any, task: PromptTask, shots: int, limit: int | None, drawn: str,
             ability=ability,
         )
     if shots < 0:
-        raise InvalidSetting(f"--shots {shots}: give 0 or more.", key="shots", value=shots)
+        raise invalid("shots", shots, "must be 0 or more.")
     if limit is not None and limit < 1:
-        raise InvalidSetting(f"--limit {limit}: give at least 1 question.", key="limit", value=limit)
+        raise invalid("limit", limit, "must be at least 1 question.")
     for key, value, known in (("drawn", drawn, DRAWN), ("overflow", overflow, OVERFLOW)):
         if value not in known:
-            raise InvalidSetting(f"task.{key} = {value!r}: use {' or '.join(known)}.", key=f"task.{key}", value=value)
+            raise invalid(f"task.{key}", value, f"must be {' or '.join(known)}.")
 
 
-def _partial_progress(progress: Progress | None, first: int, count: int, total: int) -> Progress | None:
-    """The progress of one batch as part of the whole."""
-    if progress is None:
-        return None
-    return lambda done, of: progress(first + count * done / max(1, of or 1), total)
+def _report_part(progress: Progress, start: int, count: int, total: int, done: float, of: float | None) -> None:
+    """Report the progress of one batch as part of the whole."""
+    progress(start + count * done / max(1, of or 1), total)
 
 
 # ------------------------------------------------------------------------------------------------ prompts
@@ -235,11 +220,8 @@ def fill_template(template: str, example: Mapping[str, str], name: str) -> str:
 
     def value(match: Match[str]) -> str:
         if match[1] not in example:
-            raise InvalidSetting(
-                f"{name}: a template uses {{{match[1]}}}, but the fields are {', '.join(example)}.",
-                key=match[1],
-                value=template,
-            )
+            fields = ", ".join(example)
+            raise invalid(match[1], template, f"uses {{{match[1]}}}, but the fields are {fields}.", where=name)
         return example[match[1]]
 
     return PLACEHOLDER.sub(value, template)
@@ -257,12 +239,8 @@ def shot_pool(
     contexts = {question.context for question in asked}
     pool = [question for question in candidates if question.context not in contexts]
     if shots > len(pool):
-        raise InvalidSetting(
-            f"--shots {shots}: {task.name} has only {len(pool):,} examples to draw shots from (split "
-            f"'{task.shots_from}', without the questions asked).",
-            key="shots",
-            value=shots,
-        )
+        source = f"split '{task.shots_from}', without the questions asked"
+        raise invalid("shots", shots, f"is too many: {task.name} has {len(pool):,} examples to draw from ({source}).")
     return pool
 
 
@@ -271,7 +249,7 @@ def write_prompt(task: PromptTask, shots: Sequence[Question], question: Question
 
 
 def fit_prompts(
-    lm: Any,
+    lm: TextModel,
     task: PromptTask,
     shots: Sequence[Sequence[Question]],
     questions: Sequence[Question],
@@ -296,20 +274,18 @@ def fit_prompts(
                 texts[i] = write_prompt(task, remaining[i], questions[i])
                 unchecked.append(i)
             elif overflow == "error":
-                raise InvalidSetting(
-                    f"{task.name}: a question has {size:,} tokens with its answer, but the model's window is "
-                    f"{window:,}. Use a model with a longer window, or --set task.overflow=slide.",
-                    key="task.overflow",
-                    value=overflow,
+                problem = (
+                    f"but a question has {size:,} tokens with its answer, more than the model's window ({window:,})."
                 )
+                raise invalid("task.overflow", overflow, f"{problem} Use slide.", where=task.name)
             else:
                 slides[i] = True
     return [Prompt(t, len(r), s) for t, r, s in zip(texts, remaining, slides, strict=True)]
 
 
-def _prompt_sizes(lm: Any, task: PromptTask, texts: Sequence[str], questions: Sequence[Question]) -> list[int]:
+def _prompt_sizes(lm: TextModel, task: PromptTask, texts: Sequence[str], questions: Sequence[Question]) -> list[int]:
     """Tokens of each prompt with the longest of its completions, or with room to generate one."""
-    if task.by_generation:
+    if task.rule == "generate":
         return [len(encoding) + task.length for encoding in lm.tokenizer.encode_batch(list(texts))]
     completed = [text + choice for text, question in zip(texts, questions, strict=True) for choice in question.choices]
     sizes = iter([len(encoding) for encoding in lm.tokenizer.encode_batch(completed)])
@@ -319,78 +295,65 @@ def _prompt_sizes(lm: Any, task: PromptTask, texts: Sequence[str], questions: Se
 # ------------------------------------------------------------------------------------------------ answers
 
 
-def _answer(
-    lm: Any,
-    task: PromptTask,
-    prompts: Sequence[Prompt],
-    questions: Sequence[Question],
-    answers: _Answers,
-    seed: int,
-    progress: Progress | None,
-) -> None:
-    """Append the answers to these questions."""
-    if task.by_generation:
-        _generate_answers(lm, task, prompts, questions, answers, progress)
-    elif task.rule == "word":
-        contexts = [prompt.text for prompt in prompts]
-        parts = score_completions(lm, [q.answer for q in questions], contexts, greedy=True, progress=progress)
-        answers.predicted += [q.answer if part.greedy else None for q, part in zip(questions, parts, strict=True)]
-        answers.right += [bool(part.greedy) for part in parts]
-        answers.nats += sum(part.nats for part in parts)
-        answers.unknown += sum(part.unknown for part in parts)
-    else:
-        _choose_answers(lm, task, prompts, questions, answers, seed, progress)
+class _Answers:
+    """The model's answers, question by question, and whether they are right."""
 
+    def __init__(self, lm: TextModel, task: PromptTask, seed: int) -> None:
+        self.lm, self.task, self.seed = lm, task, seed
+        self.texts: list[str | None] = []  # None: no answer (rule "word")
+        self.choices: list[int] = []  # where there are choices
+        self.right: list[bool] = []
+        self.nats = 0.0
+        self.unknown = self.ties = 0
 
-def _generate_answers(
-    lm: Any,
-    task: PromptTask,
-    prompts: Sequence[Prompt],
-    questions: Sequence[Question],
-    answers: _Answers,
-    progress: Progress | None,
-) -> None:
-    stop = Stop(task.length, task.stop)
-    for start in range(0, len(questions), GENERATION_BATCH):
-        end = start + GENERATION_BATCH
-        texts = generate_texts(lm, [prompt.text for prompt in prompts[start:end]], Greedy(), stop)
-        for text, question in zip(texts, questions[start:end], strict=True):
-            answers.predicted.append(text.strip())
-            answers.right.append(text.strip() == question.answer.strip())
-        if progress:
+    def add(self, prompts: Sequence[str], questions: Sequence[Question], progress: Progress) -> None:
+        """Ask these questions and append the answers."""
+        if self.task.rule == "generate":
+            self._generate(prompts, questions, progress)
+        elif self.task.rule == "word":
+            self._check_greedy(prompts, questions, progress)
+        else:
+            self._choose(prompts, questions, progress)
+
+    def _generate(self, prompts: Sequence[str], questions: Sequence[Question], progress: Progress) -> None:
+        stop = Stop(self.task.length, self.task.stop)
+        for start in range(0, len(questions), GENERATION_BATCH):
+            end = start + GENERATION_BATCH
+            texts = [text.strip() for text in generate_texts(self.lm, prompts[start:end], Greedy(), stop)]
+            self.texts += texts
+            self.right += [text == q.answer.strip() for text, q in zip(texts, questions[start:end], strict=True)]
             progress(min(end, len(questions)), len(questions))
 
+    def _check_greedy(self, prompts: Sequence[str], questions: Sequence[Question], progress: Progress) -> None:
+        answers = [question.answer for question in questions]
+        parts = score_completions(self.lm, answers, prompts, greedy=True, progress=progress)
+        self.texts += [answer if part.greedy else None for answer, part in zip(answers, parts, strict=True)]
+        self.right += [bool(part.greedy) for part in parts]
+        self.nats += sum(part.nats for part in parts)
+        self.unknown += sum(part.unknown for part in parts)
 
-def _choose_answers(
-    lm: Any,
-    task: PromptTask,
-    prompts: Sequence[Prompt],
-    questions: Sequence[Question],
-    answers: _Answers,
-    seed: int,
-    progress: Progress | None,
-) -> None:
-    choices = [choice for question in questions for choice in question.choices]
-    contexts = [prompt.text for prompt, question in zip(prompts, questions, strict=True) for _ in question.choices]
-    parts = score_completions(lm, choices, contexts, progress=progress)
-    prior: dict[str, CompletionScore] = {}
-    if task.rule == "unconditional":
-        distinct = list(dict.fromkeys(choices))
-        prior = dict(zip(distinct, score_completions(lm, distinct, [task.answer_context] * len(distinct)), strict=True))
-    costs = [_cost(task.rule, part, prior.get(choice)) for choice, part in zip(choices, parts, strict=True)]
-    start = 0
-    for question in questions:
-        end = start + len(question.choices)
-        answers.unknown += any(part.unknown for part in parts[start:end])
-        lowest = min(costs[start:end])
-        best = [i for i, cost in enumerate(costs[start:end]) if cost == lowest]
-        start = end
-        answers.ties += len(best) > 1
-        # A tie is broken at random: the order of the choices must not decide.
-        tie_breaker = random.Random(f"{seed} tie {len(answers.predicted)}")
-        choice = best[0] if len(best) == 1 else tie_breaker.choice(best)
-        answers.predicted.append(choice)
-        answers.right.append(choice == question.gold)
+    def _choose(self, prompts: Sequence[str], questions: Sequence[Question], progress: Progress) -> None:
+        choices = [choice for question in questions for choice in question.choices]
+        contexts = [prompt for prompt, question in zip(prompts, questions, strict=True) for _ in question.choices]
+        parts = score_completions(self.lm, choices, contexts, progress=progress)
+        prior: dict[str, CompletionScore] = {}
+        if self.task.rule == "unconditional":
+            distinct = list(dict.fromkeys(choices))
+            neutral = [self.task.answer_context] * len(distinct)
+            prior = dict(zip(distinct, score_completions(self.lm, distinct, neutral), strict=True))
+        scored = zip(choices, parts, strict=True)
+        costs = iter([(_cost(self.task.rule, part, prior.get(choice)), part.unknown) for choice, part in scored])
+        for question in questions:
+            own, unknown = zip(*(next(costs) for _ in question.choices), strict=True)
+            best = [i for i, cost in enumerate(own) if cost == min(own)]
+            # A tie is broken at random: the order of the choices must not decide.
+            tie_breaker = random.Random(f"{self.seed} tie {len(self.choices)}")
+            choice = best[0] if len(best) == 1 else tie_breaker.choice(best)
+            self.unknown += any(unknown)
+            self.ties += len(best) > 1
+            self.choices.append(choice)
+            self.texts.append(question.choices[choice])
+            self.right.append(choice == question.gold)
 
 
 def _cost(rule: str, part: CompletionScore, prior: CompletionScore | None) -> float:
@@ -409,12 +372,14 @@ def _cost(rule: str, part: CompletionScore, prior: CompletionScore | None) -> fl
 def _measure(task: PromptTask, questions: Sequence[Question], answers: _Answers) -> tuple[Estimate, str]:
     """The metric with its interval, and a note on how it was computed."""
     if task.metric == "bleu":
-        return bleu_with_interval(answers.predicted, [question.answer.strip() for question in questions])
+        return bleu_with_interval(
+            [text or "" for text in answers.texts], [question.answer.strip() for question in questions]
+        )
     gold = [question.gold for question in questions]
     if task.metric == "mcc":
-        return bootstrap_metric(mcc, gold, answers.predicted), ""
+        return bootstrap_metric(mcc, gold, answers.choices), ""
     if task.metric == "f1":
-        return bootstrap_metric(lambda g, p: f1(g, p, task.positive), gold, answers.predicted), ""
+        return bootstrap_metric(lambda g, p: f1(g, p, task.positive), gold, answers.choices), ""
     return accuracy_with_interval(answers.right), ""
 
 
@@ -432,11 +397,3 @@ def _baselines(task: PromptTask, questions: Sequence[Question]) -> dict[str, flo
     if task.choices:
         baselines["chance"] = float(np.mean([1 / len(question.choices) for question in questions]))
     return baselines
-
-
-def _as_text(question: Question, predicted: Any) -> Any:
-    return question.choices[predicted] if isinstance(predicted, int) else predicted
-
-
-def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf

@@ -31,24 +31,28 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, combinations
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nextword.core.errors import InvalidSetting
-from nextword.core.types import PSEUDO, Score
+from nextword.batching.token_stream import Stream
+from nextword.core.errors import invalid
+from nextword.core.types import PSEUDO, Progress, Score, ignore_progress
+from nextword.lm.base import TextModel
+from nextword.lm.masked import MaskedLM
 from nextword.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from nextword.evaluation.adaptive import AdaptiveMethod
 
 MIN_TOKENS = 400  # for an interval: fewer tokens make too few blocks
 UNSPACED_BYTES = 25  # bytes per "word" above which the script must be one without spaces: no word perplexity
 DEFAULT_CONTEXT = 128  # tokens that a masked model reads around the hidden one, including it
 SAMPLE_RANGE = (400, 2000)  # fewest and most hidden tokens by default
 SAMPLE_FLOPS = 1e13  # operations that the default sample may take within that range: a minute or two on two cores
-
-Progress = Callable[[float, float | None], None]
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Evaluation:
     notes: tuple[str, ...] = ()
     conventions: tuple[Convention, ...] = ()  # the same text with and without line ends and unknown words
     impossible: int = 0  # tokens with probability zero
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         s = self.score
@@ -110,62 +114,51 @@ class Evaluation:
 
 
 def evaluate_stream(
-    lm: Any,
-    stream: Any,
+    lm: TextModel,
+    stream: Stream,
     context: int | None = None,
     stride: int | None = None,
-    progress: Progress | None = None,
-    method: Any = None,
+    progress: Progress = ignore_progress,
+    method: AdaptiveMethod | None = None,
     limit: int | None = None,
 ) -> Evaluation:
     """Score a whole stream; `context` and `stride` bound how far back the model looks.
 
-    A `method` (see dynamic.py) scores the stream in the model's place; its name and settings become part of the result.
-    A masked model gets pseudo-likelihoods of a sample of `limit` tokens.
+    A `method` (see adaptive.py) scores the stream in the model's place; its name and settings become part of the
+    result. A masked model gets pseudo-likelihoods of a sample of `limit` tokens.
     """
-    if lm.kind == PSEUDO:
+    if isinstance(lm, MaskedLM):
         return evaluate_pseudo_likelihood(lm, stream, context, stride, progress, limit)
     start = time.perf_counter()
+    used_context, used_stride = lm.context, lm.stride
     if method is not None:
         nats = method.nats(stream.ids, progress)
+        used_context = method.context(lm.context)
+        used_stride = None if used_context is None else lm.stride
     elif context:
-        stride = stride or max(1, context // 2)
-        nats = lm.windowed_nats(stream.ids, context, stride, progress)
+        used_context, used_stride = context, stride or max(1, context // 2)
+        nats = lm.windowed_nats(stream.ids, used_context, used_stride, progress)
     else:
         nats = lm.stream_nats(stream.ids, progress)
     seconds = time.perf_counter() - start
-    used_context, used_stride = (context, stride) if context else (lm.context, lm.stride)
-    if method is not None:
-        used_context = method.context(lm.context)
-        used_stride = None if used_context is None else lm.stride
-    score = Score(
-        float(nats.sum()),
-        len(nats),
-        stream.words + _predicted_lines(lm.tokenizer, stream),
-        stream.bytes,
-        lm.kind,
-        lm.tokenizer.lossless,
-        used_context,
-        used_stride,
-    )
+    words = stream.words + _predicted_lines(lm.tokenizer, stream)
+    settings = lm.kind, lm.tokenizer.lossless, used_context, used_stride
+    score = Score(float(nats.sum()), len(nats), words, stream.bytes, *settings)
     scored_ids = ids_as_scored(lm, stream.ids)
+    facts: Mapping[str, Any] = {}
     notes = counting_notes(lm.tokenizer, scored_ids, nats)
     if method is not None:
         facts, notes = method.facts, (*method.notes, *notes)
-    else:
-        facts = {} if context else score_both_directions(lm, stream.ids, score)
-        if facts:
-            backward = f"{facts['backward_perplexity']:,.2f}"
-            notes = (
-                f"these are the forward model's numbers; the backward model's token perplexity is {backward}",
-                *notes,
-            )
+    elif not context and (facts := score_both_directions(lm, stream.ids, score)):
+        backward = f"{facts['backward_perplexity']:,.2f}"
+        note = f"these are the forward model's numbers; the backward model's token perplexity is {backward}"
+        notes = (note, *notes)
     low, high = _interval(lm.tokenizer, score, nats, stream.ids)
     conventions = count_conventions(lm.tokenizer, scored_ids, nats)
     return Evaluation(score, low, high, seconds, notes, conventions, int(np.isinf(nats).sum()), facts)
 
 
-def ids_as_scored(lm: Any, ids: np.ndarray) -> np.ndarray:
+def ids_as_scored(lm: TextModel, ids: np.ndarray) -> np.ndarray:
     """The ids that the tokens are scored as: some networks read more words than they can predict."""
     output_size = lm.network.output_size
     if output_size >= len(lm.tokenizer):
@@ -173,7 +166,7 @@ def ids_as_scored(lm: Any, ids: np.ndarray) -> np.ndarray:
     return np.where(np.asarray(ids) < output_size, ids, lm.network.readout.unknown)
 
 
-def score_both_directions(lm: Any, ids: np.ndarray, score: Score) -> dict[str, float | None]:
+def score_both_directions(lm: TextModel, ids: np.ndarray, score: Score) -> dict[str, float | None]:
     """The perplexity of each direction, where a network is two language models, one from each end; else {}."""
     backward = lm.network.backward_model()
     if backward is None:
@@ -185,7 +178,7 @@ def score_both_directions(lm: Any, ids: np.ndarray, score: Score) -> dict[str, f
     }
 
 
-def _predicted_lines(tokenizer: Tokenizer, stream: Any) -> int:
+def _predicted_lines(tokenizer: Tokenizer, stream: Stream) -> int:
     """Line ends that count as words: those of a tokenizer that predicts them in place of document ends."""
     return stream.lines if tokenizer.end is None else 0
 
@@ -285,27 +278,19 @@ def _unknown(tokenizer: Tokenizer) -> dict[str, int]:
 
 
 def evaluate_pseudo_likelihood(
-    lm: Any,
-    stream: Any,
+    lm: MaskedLM,
+    stream: Stream,
     context: int | None = None,
     stride: int | None = None,
-    progress: Progress | None = None,
+    progress: Progress = ignore_progress,
     limit: int | None = None,
 ) -> Evaluation:
     """Hide `limit` tokens one at a time, each inside `context` tokens, and predict them from both sides."""
     if context is not None and context > lm.room:
-        raise InvalidSetting(
-            f"A context of {context:,} tokens does not fit. This model reads at most {lm.room:,} tokens at a time.",
-            key="context",
-            value=context,
-        )
+        raise invalid("context", context, f"does not fit: this model reads at most {lm.room:,} tokens at a time.")
     context, stride = context or min(DEFAULT_CONTEXT, lm.room), stride or 1
     if not 1 <= stride <= context:
-        raise InvalidSetting(
-            f"The stride must be between 1 and the context; got stride {stride}, context {context}.",
-            key="stride",
-            value=stride,
-        )
+        raise invalid("stride", stride, f"must be from 1 to the context, {context}.")
     tokenizer, ids = lm.tokenizer, np.asarray(stream.ids)
     candidates = np.arange(len(ids)) if tokenizer.end is None else np.flatnonzero(ids != tokenizer.end)
     hidden = candidates[_spread(len(candidates), limit or _affordable_sample(lm.parameters, context))]
@@ -313,16 +298,9 @@ def evaluate_pseudo_likelihood(
     result = lm.hide_in_stream(ids, hidden, context, stride, progress)
     seconds = time.perf_counter() - start
     share = len(hidden) / max(len(candidates), 1)
-    score = Score(
-        float(result.nats.sum()),
-        len(hidden),
-        round((stream.words + _predicted_lines(tokenizer, stream)) * share),
-        round(stream.bytes * share),
-        PSEUDO,
-        tokenizer.lossless,
-        context,
-        stride,
-    )
+    words = round((stream.words + _predicted_lines(tokenizer, stream)) * share)
+    settings = PSEUDO, tokenizer.lossless, context, stride
+    score = Score(float(result.nats.sum()), len(hidden), words, round(stream.bytes * share), *settings)
     low, high = _interval(tokenizer, score, result.nats, ids[hidden])
     accuracy = float(result.right.sum()) / max(len(hidden), 1)
     if share < 1:
@@ -345,7 +323,7 @@ def evaluate_pseudo_likelihood(
 def _spread(total: int, wanted: int) -> np.ndarray:
     """`wanted` indices below `total`, evenly spread; all of them if there are fewer."""
     if wanted < 1:
-        raise InvalidSetting(f"--limit {wanted}: give at least 1 token.", key="limit", value=wanted)
+        raise invalid("limit", wanted, "must be at least 1 token.")
     if wanted >= total:
         return np.arange(total)
     return ((np.arange(wanted) + 0.5) * total / wanted).astype(np.int64)
@@ -360,7 +338,7 @@ def _affordable_sample(num_parameters: int, context: int) -> int:
 # ------------------------------------------------------------------------------------------------ surprisal
 
 
-def token_surprisal(lm: Any, text: str) -> list[tuple[str, float]]:
+def token_surprisal(lm: TextModel, text: str) -> list[tuple[str, float]]:
     """(token, bits) for every token of a text; part of a character is shown as U+FFFD."""
     encoding = lm.tokenizer.encode(text)
     raw = text.encode()

@@ -19,6 +19,7 @@ from typing import Any
 
 from nextword.core.errors import InvalidSetting, MissingDependency
 from nextword.core.types import Decoding, Greedy, Sample, Stop
+from nextword.lm.base import TextModel
 from nextword.lm.completion import generate_texts, score_completions
 
 try:
@@ -41,9 +42,9 @@ class NextwordLM(LM):
         self,
         path: str | Path = "",
         device: str | None = None,
-        lm: Any = None,
-        batch_size: Any = None,  # accepted because the harness passes it; batches are made by length
-        max_batch_size: Any = None,
+        lm: TextModel | None = None,
+        batch_size: object = None,  # accepted because the harness passes it; batches are made by length
+        max_batch_size: object = None,
     ) -> None:
         super().__init__()
         if lm is None:

@@ -17,24 +17,23 @@ positions have been read, the cache covers all of them (the authors of AWD-LSTM 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
-from nextword.core.types import Inputs
+from nextword.core.errors import DataError, InvalidSetting, Unsupported, invalid
+from nextword.core.types import Inputs, Progress, ignore_progress
+from nextword.models.base import CausalNetwork
 
 BLOCK = 512  # positions read and compared at once
 THETAS = (0.0, 0.05, 0.1, 0.2, 0.3, 0.45, 0.66, 1.0, 1.5, 2.5, 4.0)  # the search grid
 WINDOWS = (100, 500, 2000, 4000)
 SEARCHED = 250_000  # validation tokens used for the search, at most
 MAX_LAMBDA = 0.999  # with λ = 1, a word that is not in the cache would be impossible
-
-Progress = Callable[[float, float | None], None]
 
 
 class ReadBlock(NamedTuple):
@@ -55,31 +54,21 @@ class CacheSettings:
 
     def __post_init__(self) -> None:
         if self.lambda_ is not None and not 0 <= self.lambda_ < 1:
-            raise InvalidSetting(
-                f"cache.lambda = {self.lambda_}: the weight of the cache must be at least 0 and below 1.",
-                key="cache.lambda",
-                value=self.lambda_,
-            )
+            raise invalid("cache.lambda", self.lambda_, "must be at least 0 and below 1.")
         if self.theta is not None and not 0 <= self.theta < float("inf"):
-            raise InvalidSetting(f"cache.theta = {self.theta}: must be 0 or more.", key="cache.theta", value=self.theta)
+            raise invalid("cache.theta", self.theta, "must be 0 or more.")
         if self.window is not None and self.window < 1:
-            raise InvalidSetting(
-                f"cache.window = {self.window}: must be at least 1 position.", key="cache.window", value=self.window
-            )
+            raise invalid("cache.window", self.window, "must be at least 1 position.")
 
     @property
     def complete(self) -> bool:
         return None not in (self.lambda_, self.theta, self.window)
 
 
-PENN_SETTINGS = CacheSettings(0.1, 1.0, 500)  # Merity, Keskar & Socher (2018)
-WIKITEXT_SETTINGS = CacheSettings(0.1279, 0.662, 3785)
-
-
 # ------------------------------------------------------------------------------------------------ reading a text
 
 
-def check_network(network: Any, method: str) -> None:
+def check_network(network: CausalNetwork, method: str) -> None:
     """Refuse a network that the method ("with a cache") cannot evaluate."""
     if not network.has_hidden_states:
         raise Unsupported(
@@ -95,7 +84,7 @@ def check_network(network: Any, method: str) -> None:
 
 
 def read_blocks(
-    network: Any, ids: np.ndarray, progress: Progress | None = None, block: int = BLOCK
+    network: CausalNetwork, ids: np.ndarray, progress: Progress = ignore_progress, block: int = BLOCK
 ) -> Iterator[ReadBlock]:
     """Read a text from its beginning in blocks, carrying the state along."""
     last, state = network.start(1)
@@ -107,8 +96,7 @@ def read_blocks(
             nats = network.readout.nll(h, targets)
         yield ReadBlock(h, targets, nats)
         last = targets[-1:]
-        if progress:
-            progress(start + len(targets), len(ids))
+        progress(start + len(targets), len(ids))
 
 
 # ------------------------------------------------------------------------------------------------ the cache

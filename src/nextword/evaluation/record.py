@@ -11,7 +11,7 @@ import json
 import re
 import statistics
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -113,28 +113,29 @@ def _other_decodings(log: Sequence[Mapping[str, Any]], last: Mapping[str, Any]) 
     """The same pairs decoded in other ways, as `beam_1_bleu`: the last result of each way."""
     if "decoding" not in last or "tasks" in last:
         return {}
-    same_pairs = [
-        line
-        for line in log
-        if line.get("event") == "translated"
-        and all(line[key] == last[key] for key in ("data", "split", "pairs"))
-        and line["decoding"] != last["decoding"]
-    ]
     return {
         f"{re.sub(r'[^a-z0-9]+', '_', line['decoding'].lower())}_{metric}": round(score["score"], 2)
-        for line in same_pairs
+        for line in _same(log, "translated", last, ("data", "split", "pairs"))
+        if line["decoding"] != last["decoding"]
         for metric, score in line["scores"].items()
     }
 
 
 def _adapted_numbers(log: Sequence[Mapping[str, Any]], plain: Mapping[str, Any]) -> dict[str, float]:
     """The last result of each adaptive method (cache, dynamic evaluation) on the same text."""
-    same_text = [
-        line
-        for line in log
-        if line.get("event") == "adapted" and all(line[key] == plain[key] for key in ("data", "split"))
-    ]
-    return {f"with_{line['method'].replace(' + ', '_')}": round(line["token_perplexity"], 3) for line in same_text}
+    return {
+        f"with_{line['method'].replace(' + ', '_')}": round(line["token_perplexity"], 3)
+        for line in _same(log, "adapted", plain, ("data", "split"))
+    }
+
+
+def _same(
+    log: Sequence[Mapping[str, Any]], event: str, result: Mapping[str, Any], keys: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    """The events of this kind that agree with a result in these keys."""
+    for line in log:
+        if line.get("event") == event and all(line[key] == result[key] for key in keys):
+            yield line
 
 
 def _last_validation(log: Sequence[Mapping[str, Any]], run: RunFolder) -> dict[str, Any] | None:

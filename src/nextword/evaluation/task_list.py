@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from nextword.core.errors import NextwordError
@@ -18,73 +19,39 @@ from nextword.tasks.question_answering import CATALOG_KIND as QUESTION_ANSWERING
 
 def list_tasks() -> list[dict[str, Any]]:
     """One row per task, with the command that runs it and whether its data is installed."""
-    return [*_benchmarks(), *_question_answering(), *_tagging(), *_text_to_text(), *_prompt_tasks()]
+    rows = [*_fine_tuned(), *_text_to_text(), *_posed_as_text()]
+    return [{"submission": {}, **row} for row in rows]
 
 
-def _row(
-    name: str, title: str, kind: str, metric: str, dev: str, command: str, installed: bool, **more: Any
-) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": name, "title": title, "kind": kind, "metric": metric, "dev": dev}
-    row |= {"command": command, "installed": installed}
-    return {**row, "submission": {}, **more}
+def _fine_tuned() -> Iterator[dict[str, Any]]:
+    for benchmark in BENCHMARKS.values():
+        yield {
+            "name": benchmark.name,
+            "title": benchmark.title,
+            "kind": benchmark.kind,
+            "metric": benchmark.metrics[0],
+            "dev": benchmark.dev,
+            "command": "transfer",
+            "installed": is_installed(benchmark),
+            "submission": dict(benchmark.submission.files),
+        }
+    for entry in catalog().values():
+        row = {"name": entry.name, "title": entry.title, "dev": PUBLISHED, "command": "transfer"}
+        installed = entry.find_folder() is not None
+        if entry.kind == QUESTION_ANSWERING:
+            yield {**row, "kind": "question_answering", "metric": ANSWER_METRICS[0], "installed": installed}
+        elif entry.kind == conll.KIND and ALL not in entry.layout:
+            dev = PUBLISHED if "valid" in entry.layout else TENTH_OF_TRAIN
+            metric = "span_f1, or token_accuracy"  # the tags decide
+            yield {**row, "kind": "tagging", "metric": metric, "dev": dev, "installed": installed}
 
 
-def _benchmarks() -> list[dict[str, Any]]:
-    return [
-        _row(
-            benchmark.name,
-            benchmark.title,
-            benchmark.kind,
-            benchmark.metrics[0],
-            benchmark.dev,
-            "transfer",
-            is_installed(benchmark),
-            submission=dict(benchmark.submission.files),
-        )
-        for benchmark in BENCHMARKS.values()
-    ]
-
-
-def _question_answering() -> list[dict[str, Any]]:
-    return [
-        _row(
-            entry.name,
-            entry.title,
-            "question_answering",
-            ANSWER_METRICS[0],
-            PUBLISHED,
-            "transfer",
-            entry.find_folder() is not None,
-        )
-        for entry in catalog().values()
-        if entry.kind == QUESTION_ANSWERING
-    ]
-
-
-def _tagging() -> list[dict[str, Any]]:
-    """Tagged words; the tags decide between span F1 and token accuracy."""
-    return [
-        _row(
-            entry.name,
-            entry.title,
-            "tagging",
-            "span_f1, or token_accuracy",
-            PUBLISHED if "valid" in entry.layout else TENTH_OF_TRAIN,
-            "transfer",
-            entry.find_folder() is not None,
-        )
-        for entry in catalog().values()
-        if entry.kind == conll.KIND and ALL not in entry.layout
-    ]
-
-
-def _text_to_text() -> list[dict[str, Any]]:
+def _text_to_text() -> Iterator[dict[str, Any]]:
     """Answers, translations and summaries that are generated (docs/text-to-text.md)."""
-    return [
-        _row(f"tasks:{name}", task.title, "text", task.metrics[0], "", "train", _can_open(f"tasks:{name}"))
-        for name, task in text_tasks().items()
-        if task.metrics
-    ]
+    for name, task in text_tasks().items():
+        if task.metrics:
+            row = {"name": f"tasks:{name}", "title": task.title, "kind": "text", "metric": task.metrics[0], "dev": ""}
+            yield {**row, "command": "train", "installed": _can_open(f"tasks:{name}")}
 
 
 def _can_open(name: str) -> bool:
@@ -95,6 +62,7 @@ def _can_open(name: str) -> bool:
     return True
 
 
-def _prompt_tasks() -> list[dict[str, Any]]:
-    tasks = [load_task(name) for name in task_names()]
-    return [_row(task.name, task.title, "prompt", task.metric, "", "evaluate", task.has_data()) for task in tasks]
+def _posed_as_text() -> Iterator[dict[str, Any]]:
+    for task in map(load_task, task_names()):
+        row = {"name": task.name, "title": task.title, "kind": "prompt", "metric": task.metric, "dev": ""}
+        yield {**row, "command": "evaluate", "installed": task.has_data()}

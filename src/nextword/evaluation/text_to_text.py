@@ -11,21 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import UnknownName
-from nextword.core.types import Decoding
+from nextword.core.types import Decoding, Progress, ignore_progress
+from nextword.data.text_to_text import Member, Task
 from nextword.evaluation.translation import (
-    Progress,
+    TranslationResult,
     generate_targets,
-    ignore_progress,
     sample_evenly,
-    score_targets,
     spread_indices,
+    sum_likelihoods,
 )
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.metrics.bleu import METRICS as BLEU_METRICS
 from nextword.metrics.bleu import bleu_and_chrf
 from nextword.metrics.classification import METRICS, REGRESSION_METRICS
@@ -37,51 +37,24 @@ ANSWER_MARGIN = 4  # tokens that may be written beyond the longest answer of a t
 UNREADABLE_NUMBER = -1.0
 
 
-@dataclass(frozen=True)
-class TextTaskResult:
+@dataclass(frozen=True, kw_only=True)
+class TextTaskResult(TranslationResult):
     """The outputs of one task and their scores, from 0 to 100 (correlations from −100)."""
 
     task: str
     data: str
     split: str
-    pairs: int
-    written: list[str]
-    scores: dict[str, dict[str, Any]]  # metric → score, low, high, signature
-    nats: float  # of the true targets
-    tokens: int
-    unread: int | None = None  # outputs that are none of the answers; None: any text is an answer
-    longer: int = 0  # sources longer than any in training
-    shown: list[tuple[str, str, str]] = field(default_factory=list)  # examples: source, target, output
+    unread: int | None  # outputs that are none of the answers; None: any text is an answer
+    shown: Sequence[dict[str, str]]  # examples: source, target, output
 
     def as_dict(self) -> dict[str, Any]:
-        return {
-            "task": self.task,
-            "data": self.data,
-            "split": self.split,
-            "pairs": self.pairs,
-            **{name: score["score"] for name, score in self.scores.items()},
-            "scores": self.scores,
-            "unread": self.unread,
-            "longer": self.longer,
-            "nats": self.nats,
-            "tokens": self.tokens,
-            "token_perplexity": math.exp(min(self.nats / max(self.tokens, 1), 700)),
-        }
-
-
-def choose_split(member: Any, split: str) -> str:
-    """The split, or, if it is empty, the task's first of test, valid and train."""
-    splits = member.corpus.splits
-    if split and split not in splits:
-        raise UnknownName(
-            f"Task {member.task.name} has no split '{split}'. Use one of {', '.join(splits)}.", name=split, known=splits
-        )
-    return split or next(name for name in ("test", "valid", "train") if name in splits)
+        place = {"task": self.task, "data": self.data, "split": self.split}
+        return {**place, **super().as_dict(), "unread": self.unread}
 
 
 def evaluate_text_task(
-    lm: Any,
-    member: Any,
+    lm: Seq2SeqLM,
+    member: Member,
     split: str,
     decoding: Decoding,
     limit: int = 0,
@@ -96,21 +69,21 @@ def evaluate_text_task(
     max_tokens = None
     if task.answers:
         max_tokens = ANSWER_MARGIN + max(len(answer) for answer in lm.tokenizer.encode_batch(list(task.answers)))
-    written = generate_targets(lm, sources, decoding, progress, task.longer, max_tokens)
-    likelihoods = score_targets(lm, sources, targets)
-    scores, unread = score_outputs(task, written, golds)
+    outputs = generate_targets(lm, sources, decoding, progress, task.longer, max_tokens)
+    scores, unread = score_outputs(task, outputs, golds)
     return TextTaskResult(
-        task.name,
-        member.corpus.name,
-        split,
-        len(sources),
-        written,
-        scores,
-        math.fsum(score.nats for score in likelihoods),
-        sum(score.tokens for score in likelihoods),
-        unread,
-        lm.past_training(sources),
-        [(sources[i], targets[i], written[i]) for i in spread_indices(num_shown, len(sources))],
+        task=task.name,
+        data=member.corpus.name,
+        split=split,
+        outputs=outputs,
+        scores=scores,
+        unread=unread,
+        longer=lm.num_longer_than_training(sources),
+        shown=[
+            {"source": sources[i], "target": targets[i], "output": outputs[i]}
+            for i in spread_indices(num_shown, len(sources))
+        ],
+        **sum_likelihoods(lm, sources, targets),
     )
 
 
@@ -118,28 +91,28 @@ def evaluate_text_task(
 
 
 def score_outputs(
-    task: Any, written: Sequence[str], golds: Sequence[Sequence[str]]
+    task: Task, outputs: Sequence[str], golds: Sequence[Sequence[str]]
 ) -> tuple[dict[str, dict[str, Any]], int | None]:
     """The task's metrics, and how many outputs could not be read as answers (None: every text can)."""
     gold_texts = [answers[0] for answers in golds]
     if task.answers:
         classes = {text: i for i, text in enumerate(task.answers)}
-        predicted = np.array([classes.get(text.strip(), -1) for text in written])
+        predicted = np.array([classes.get(text.strip(), -1) for text in outputs])
         gold = np.array([classes[text] for text in gold_texts])
         return {name: _score_metric(name, gold, predicted) for name in task.metrics}, int((predicted < 0).sum())
     if any(name in REGRESSION_METRICS for name in task.metrics):
-        numbers = [_parse_number(text) for text in written]
+        numbers = [_parse_number(text) for text in outputs]
         predicted = np.array([UNREADABLE_NUMBER if x is None else x for x in numbers])
         gold = np.array([float(text) for text in gold_texts])
         return {name: _score_metric(name, gold, predicted) for name in task.metrics}, sum(x is None for x in numbers)
     scores: dict[str, dict[str, Any]] = {}
     if any(name.startswith("rouge") for name in task.metrics):
-        scores |= rouge_scores(written, gold_texts)
+        scores |= rouge_scores(outputs, gold_texts)
     if any(name in BLEU_METRICS for name in task.metrics):
-        scores |= bleu_and_chrf(written, gold_texts)
+        scores |= bleu_and_chrf(outputs, gold_texts)
     for name, similarity in zip(ANSWER_METRICS, (word_f1, exact_match), strict=True):
         if name in task.metrics:
-            scores[name] = _score_answers(similarity, written, golds)
+            scores[name] = _score_answers(similarity, outputs, golds)
     return {name: scores[name] for name in task.metrics if name in scores}, None
 
 
@@ -162,10 +135,10 @@ def _parse_number(text: str) -> float | None:
 
 
 def _score_answers(
-    similarity: Callable[[str, str], float], written: Sequence[str], golds: Sequence[Sequence[str]]
+    similarity: Callable[[str, str], float], outputs: Sequence[str], golds: Sequence[Sequence[str]]
 ) -> dict[str, Any]:
     """The mean similarity with the most similar gold answer."""
-    best = [max(similarity(text, gold) for gold in answers) for text, answers in zip(written, golds, strict=True)]
+    best = [max(similarity(text, gold) for gold in answers) for text, answers in zip(outputs, golds, strict=True)]
     values = 100 * np.array(best)
     low, high = bootstrap_mean(values)
     signature = f"without case, articles and punctuation, mean of {len(values):,}"

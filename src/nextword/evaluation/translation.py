@@ -7,12 +7,13 @@ perplexity of the true targets.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from nextword.core.errors import DataError
-from nextword.core.types import Decoding, Document, Score, Stop
+from nextword.core.types import Decoding, Document, Progress, Score, Stop, ignore_progress, safe_exp
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.metrics.bleu import bleu_and_chrf
 from nextword.metrics.rouge import rouge_scores
 
@@ -20,36 +21,31 @@ BATCH_SIZE = 64  # sources per generation batch
 MAX_LENGTH_RATIO, EXTRA_TOKENS = 2, 10  # a target has at most 2 · source length + 10 tokens,
 SUMMARY_LENGTH_RATIO = 0.6  # a summary at most 0.6 · source length + 10
 
-Progress = Callable[[float, float | None], None]
 T = TypeVar("T")
 
 
-def ignore_progress(done: float, total: float | None) -> None:
-    """The default progress callback."""
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TranslationResult:
-    written: list[str]
+    outputs: list[str]
+    scores: Mapping[str, Mapping[str, Any]]  # metric → score, low, high, signature
     nats: float  # of the true targets
     tokens: int
-    scores: dict[str, dict[str, Any]] = field(default_factory=dict)  # metric → score, low, high, signature
-    longer: int = 0  # sources longer than any in training
+    longer: int  # sources longer than any in training
 
     def as_dict(self) -> dict[str, Any]:
         return {
-            "pairs": len(self.written),
+            "pairs": len(self.outputs),
             **{name: score["score"] for name, score in self.scores.items()},
             "scores": self.scores,
             "longer": self.longer,
             "nats": self.nats,
             "tokens": self.tokens,
-            "token_perplexity": math.exp(min(self.nats / max(self.tokens, 1), 700)),
+            "token_perplexity": safe_exp(self.nats / max(self.tokens, 1)),
         }
 
 
 def evaluate_translations(
-    lm: Any,
+    lm: Seq2SeqLM,
     pairs: Sequence[Document],
     decoding: Decoding,
     progress: Progress = ignore_progress,
@@ -60,15 +56,14 @@ def evaluate_translations(
         raise DataError("There are no pairs to translate.")
     sources, targets = [pair.source or "" for pair in pairs], [pair.text for pair in pairs]
     ratio = SUMMARY_LENGTH_RATIO if summaries else MAX_LENGTH_RATIO
-    written = generate_targets(lm, sources, decoding, progress, ratio)
-    likelihoods = score_targets(lm, sources, targets)
-    nats, tokens = math.fsum(s.nats for s in likelihoods), sum(s.tokens for s in likelihoods)
-    scores = rouge_scores(written, targets) if summaries else bleu_and_chrf(written, targets)
-    return TranslationResult(written, nats, tokens, scores, lm.past_training(sources))
+    outputs = generate_targets(lm, sources, decoding, progress, ratio)
+    scores = rouge_scores(outputs, targets) if summaries else bleu_and_chrf(outputs, targets)
+    longer = lm.num_longer_than_training(sources)
+    return TranslationResult(outputs=outputs, scores=scores, longer=longer, **sum_likelihoods(lm, sources, targets))
 
 
 def generate_targets(
-    lm: Any,
+    lm: Seq2SeqLM,
     sources: Sequence[str],
     decoding: Decoding,
     progress: Progress = ignore_progress,
@@ -81,27 +76,26 @@ def generate_targets(
     """
     lengths = _token_counts(lm, sources)
     order = sorted(range(len(sources)), key=lambda i: -lengths[i])
-    written = [""] * len(sources)
+    outputs = [""] * len(sources)
     for start in range(0, len(order), BATCH_SIZE):
         batch = order[start : start + BATCH_SIZE]
         stop = Stop(int(length_ratio * lengths[batch[0]]) + EXTRA_TOKENS if max_tokens is None else max_tokens)
-        outputs = lm.generate_many([sources[i] for i in batch], decoding, stop)
-        for i, pieces in zip(batch, outputs, strict=True):
-            written[i] = "".join(piece.text for piece in pieces).strip()
+        texts = lm.generate_many([sources[i] for i in batch], decoding, stop)
+        for i, pieces in zip(batch, texts, strict=True):
+            outputs[i] = "".join(piece.text for piece in pieces).strip()
         progress(start + len(batch), len(order))
-    return written
+    return outputs
 
 
-def score_targets(lm: Any, sources: Sequence[str], targets: Sequence[str]) -> list[Score]:
-    """The likelihood of each target given its source."""
-    return [
-        score
-        for start in range(0, len(sources), BATCH_SIZE)
-        for score in lm.score_many(targets[start : start + BATCH_SIZE], sources[start : start + BATCH_SIZE])
-    ]
+def sum_likelihoods(lm: Seq2SeqLM, sources: Sequence[str], targets: Sequence[str]) -> dict[str, Any]:
+    """The nats and tokens of all targets, given their sources."""
+    scores: list[Score] = []
+    for start in range(0, len(sources), BATCH_SIZE):
+        scores += lm.score_many(targets[start : start + BATCH_SIZE], sources[start : start + BATCH_SIZE])
+    return {"nats": math.fsum(score.nats for score in scores), "tokens": sum(score.tokens for score in scores)}
 
 
-def max_target_length(lm: Any, sources: Sequence[str]) -> int:
+def max_target_length(lm: Seq2SeqLM, sources: Sequence[str]) -> int:
     """The largest number of tokens that the target of any of these sources may have."""
     return MAX_LENGTH_RATIO * max(_token_counts(lm, sources), default=0) + EXTRA_TOKENS
 
@@ -118,5 +112,5 @@ def spread_indices(count: int, total: int) -> list[int]:
     return sorted({round(i * (total - 1) / max(count - 1, 1)) for i in range(count)})
 
 
-def _token_counts(lm: Any, sources: Sequence[str]) -> list[int]:
+def _token_counts(lm: Seq2SeqLM, sources: Sequence[str]) -> list[int]:
     return [len(encoding) for encoding in lm.tokenizer.encode_batch(list(sources))]

@@ -15,7 +15,7 @@ is computed from what is overridden. What depends on the network rather than the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -24,14 +24,25 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import Unsupported
-from nextword.core.types import EXACT, Beam, Decoding, Greedy, Guess, Piece, Prediction, Score, Stop
+from nextword.core.types import (
+    EXACT,
+    Beam,
+    Decoding,
+    Greedy,
+    Guess,
+    Piece,
+    Prediction,
+    Progress,
+    Score,
+    Stop,
+    ignore_progress,
+)
 from nextword.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from nextword.generation.infilling import Filled
 
 Layer = int | str | Mapping[int, float]  # which layers to read: see `TextModel.embed`
-OnProgress = Callable[[float, float | None], None]  # done, total
 
 # ability → the method whose overriding gives it
 ABILITIES = {
@@ -143,12 +154,12 @@ class TextModel:
         """−log p of every token of each text of ids."""
         raise self.unsupported("score")
 
-    def stream_nats(self, ids: np.ndarray, progress: OnProgress | None = None) -> np.ndarray:
+    def stream_nats(self, ids: np.ndarray, progress: Progress = ignore_progress) -> np.ndarray:
         """−log p of every token of one long stream, each scored once, with as much context as the model can use."""
         raise self.unsupported("score")
 
     def windowed_nats(
-        self, ids: np.ndarray, context: int, stride: int, progress: OnProgress | None = None
+        self, ids: np.ndarray, context: int, stride: int, progress: Progress = ignore_progress
     ) -> np.ndarray:
         """−log p of every token, each seeing at most `context` tokens and at least `context` − `stride`."""
         raise self.unsupported("score")

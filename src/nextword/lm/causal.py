@@ -11,12 +11,12 @@ from torch import Tensor
 
 from nextword.core.errors import InvalidSetting
 from nextword.core.protocols import Encoder, Infilling
-from nextword.core.types import EXACT, Encoding, Guess, Score, State
+from nextword.core.types import EXACT, Encoding, Guess, Progress, Score, State, ignore_progress
 from nextword.generation.whole_words import Spelling, next_words
-from nextword.lm.base import OnProgress
+from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
-from nextword.lm.masked import WINDOW, BlankFillingMixin
+from nextword.lm.masked import WINDOW
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.words import Words
 
@@ -153,7 +153,7 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
         return torch.cat(parts, 1) if parts else ids.new_zeros(ids.shape, dtype=torch.float), last, state
 
     @torch.no_grad()
-    def stream_nats(self, ids: np.ndarray, progress: OnProgress | None = None) -> np.ndarray:
+    def stream_nats(self, ids: np.ndarray, progress: Progress = ignore_progress) -> np.ndarray:
         """−log p of every token of one long stream, each scored once, with the state carried along."""
         self.require("score")
         if self.network.has_flat_scores:
@@ -167,13 +167,12 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             part = torch.from_numpy(ids[at : at + block].astype(np.int64)).unsqueeze(0).to(last.device)
             log_p, last, state = self._read(last, part, state)
             parts.append(-log_p[0].double().cpu().numpy())
-            if progress:
-                progress(min(at + block, len(ids)), len(ids))
+            progress(min(at + block, len(ids)), len(ids))
         return np.concatenate(parts) if parts else np.zeros(0)
 
     @torch.no_grad()
     def windowed_nats(
-        self, ids: np.ndarray, context: int, stride: int, progress: OnProgress | None = None
+        self, ids: np.ndarray, context: int, stride: int, progress: Progress = ignore_progress
     ) -> np.ndarray:
         """−log p of every token, each scored once, seeing at most `context` tokens and at least `context` − `stride`.
 
@@ -200,8 +199,7 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
                 costs = -self.network.score(tensor, lengths, state)[0].double().cpu().numpy()
                 for row, (f, e) in enumerate(zip(first, last, strict=True)):
                     out[f:e] = costs[row, -(e - f) :]
-            if progress:
-                progress(min(starts[min(at + rows, len(starts)) - 1] + stride, len(ids)), len(ids))
+            progress(min(starts[min(at + rows, len(starts)) - 1] + stride, len(ids)), len(ids))
         return out
 
     # -------------------------------------------------------------------------------------------- next and fill
@@ -268,11 +266,11 @@ class BackwardLM(CausalLM):
     def token_nats(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [nats[::-1] for nats in super().token_nats([reverse_ids(ids) for ids in texts])]
 
-    def stream_nats(self, ids: np.ndarray, progress: OnProgress | None = None) -> np.ndarray:
+    def stream_nats(self, ids: np.ndarray, progress: Progress = ignore_progress) -> np.ndarray:
         return super().stream_nats(reverse_ids(ids), progress)[::-1]
 
     def windowed_nats(
-        self, ids: np.ndarray, context: int, stride: int, progress: OnProgress | None = None
+        self, ids: np.ndarray, context: int, stride: int, progress: Progress = ignore_progress
     ) -> np.ndarray:
         return super().windowed_nats(reverse_ids(ids), context, stride, progress)[::-1]
 

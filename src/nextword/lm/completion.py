@@ -18,15 +18,13 @@ import torch
 from nextword.core import pytree
 from nextword.core.errors import Unsupported
 from nextword.core.protocols import Autoregressive
-from nextword.core.types import EXACT, Decoding, Encoding, Inputs, State, Stop
-from nextword.lm.base import OnProgress, TextModel
+from nextword.core.types import EXACT, Decoding, Encoding, Inputs, Progress, State, Stop, ignore_progress
+from nextword.lm.base import TextModel
 from nextword.lm.embedding import BATCH_TOKENS, CHUNK
 
 TEXTS_PER_BLOCK = 4096  # tokenized at once
 BATCH_ROWS = 256  # distributions over the vocabulary held at once
 MIN_SHARED = 16  # tokens that a shared prefix must have to be worth a reading of its own
-
-Progress = OnProgress
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ def score_completions(
     completions: Sequence[str],
     given: Sequence[str],
     greedy: bool = False,
-    progress: OnProgress | None = None,
+    progress: Progress = ignore_progress,
 ) -> list[CompletionScore]:
     """One score per completion after its context in `given`. A completion with an unknown word is never greedy."""
     if lm.kind != EXACT:
@@ -63,9 +61,11 @@ def score_completions(
         ]
         is_greedy: Sequence[bool | None]
         if lm.network.has_hidden_states:
-            nats, is_greedy = _score_by_hidden_states(
-                lm.network, encodings, positions, _offset_progress(progress, at, len(completions))
-            )
+
+            def report(done: int, at: int = at) -> None:
+                progress(at + done, len(completions))
+
+            nats, is_greedy = _score_by_hidden_states(lm.network, encodings, positions, report)
         else:
             nats = [score.nats for score in lm.score_many(texts, before)]
             is_greedy = _check_greedy_by_steps(lm.network, encodings, positions) if greedy else [None] * len(texts)
@@ -73,8 +73,7 @@ def score_completions(
             has_unknown = bool(unknown.intersection(encoding.ids[here].tolist()))
             flag = (bool(is_likeliest) and not has_unknown) if greedy else None
             scores.append(CompletionScore(cost, len(here), len(text.encode()), flag, has_unknown))
-        if progress:
-            progress(min(at + TEXTS_PER_BLOCK, len(completions)), len(completions))
+        progress(min(at + TEXTS_PER_BLOCK, len(completions)), len(completions))
     return scores
 
 
@@ -86,10 +85,6 @@ def generate_texts(lm: TextModel, prompts: Sequence[str], how: Decoding, stop: S
 def context_window(lm: TextModel) -> int | None:
     """How many tokens fit into the model's window; None if it has none, or one that moves with every token."""
     return lm.context if lm.stride is not None and lm.stride > 1 else None
-
-
-def _offset_progress(progress: OnProgress | None, at: int, total: int) -> Callable[[int], None]:
-    return (lambda done: progress(at + done, total)) if progress else (lambda done: None)
 
 
 Target = tuple[int, int, int]  # position in the row, token to predict, index of the completion

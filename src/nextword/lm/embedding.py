@@ -30,7 +30,7 @@ from torch import Tensor
 from nextword.batching.examples import UnknownWords
 from nextword.core.errors import InvalidSetting, MissingFile, Unsupported
 from nextword.core.protocols import Autoregressive
-from nextword.core.types import Encoding, FramedText, Inputs
+from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress
 from nextword.data.segmentation import replace_spaces
 from nextword.lm.base import Layer, TextModel, WordsInContext
 from nextword.models.framing import collate
@@ -369,13 +369,6 @@ def _cut_evenly(ids: np.ndarray, longest: int) -> list[np.ndarray]:
 
 SENTENCES_PER_BATCH = 256  # sentences read at once
 Sentences = Sequence[Sequence[str]]
-
-
-LabeledProgress = Callable[[str, float, float | None], None]  # label, done, total
-
-
-def ignore_progress(label: str, done: float, total: float | None) -> None:
-    """The default progress callback."""
 
 
 class ContextualVectors:

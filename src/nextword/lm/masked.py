@@ -20,9 +20,8 @@ import numpy as np
 import torch
 
 from nextword.core.errors import InvalidSetting
-from nextword.core.types import PSEUDO, FramedText, Guess, Score
+from nextword.core.types import PSEUDO, FramedText, Guess, Progress, Score, ignore_progress
 from nextword.generation.infilling import BLANK, MOST
-from nextword.lm.base import OnProgress
 from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, batch_by_size, frame_ids, pack_frames
 from nextword.tokenizers.base import Tokenizer
@@ -101,18 +100,18 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
         """−log p of every token, each hidden in turn."""
         return [hidden.nats for hidden in self.hide(texts, [np.arange(len(ids)) for ids in texts])]
 
-    def stream_nats(self, ids: np.ndarray, progress: OnProgress | None = None) -> np.ndarray:
+    def stream_nats(self, ids: np.ndarray, progress: Progress = ignore_progress) -> np.ndarray:
         """The same for a long stream. Documents do not see each other, and end tokens cost 0."""
         return self.hide_in_stream(ids, np.arange(len(ids)), progress=progress).nats
 
     def windowed_nats(
-        self, ids: np.ndarray, context: int, stride: int, progress: OnProgress | None = None
+        self, ids: np.ndarray, context: int, stride: int, progress: Progress = ignore_progress
     ) -> np.ndarray:
         """The same in windows of at most `context` tokens, `stride` apart."""
         return self.hide_in_stream(ids, np.arange(len(ids)), context, stride, progress).nats
 
     def hide_in_stream(
-        self, ids: np.ndarray, at: np.ndarray, context: int = 0, stride: int = 1, progress: OnProgress | None = None
+        self, ids: np.ndarray, at: np.ndarray, context: int = 0, stride: int = 1, progress: Progress = ignore_progress
     ) -> HiddenTokenScores:
         """Hide these positions (sorted) of a stream of documents, one at a time."""
         ids = np.asarray(ids).astype(np.int64)
@@ -138,7 +137,7 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
         positions: Sequence[np.ndarray],
         context: int = 0,
         stride: int = 1,
-        progress: OnProgress | None = None,
+        progress: Progress = ignore_progress,
     ) -> list[HiddenTokenScores]:
         """Hide these positions of each text, one at a time, and score the hidden tokens.
 
@@ -169,8 +168,7 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
             for window, cost, hit in zip(batch, nats, right, strict=True):
                 scores[window.text].nats[window.place], scores[window.text].right[window.place] = cost, hit
             done += len(batch)
-            if progress:
-                progress(done, total)
+            progress(done, total)
         return scores
 
     def _windows(

@@ -345,7 +345,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
     def beyond(self, prompt: str) -> int:
         return 0
 
-    def past_training(self, sources: Sequence[str]) -> int:
+    def num_longer_than_training(self, sources: Sequence[str]) -> int:
         """How many sources are longer than any that the run was trained on; 0 if that is unknown."""
         if not self.longest:
             return 0

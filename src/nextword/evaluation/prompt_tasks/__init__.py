@@ -27,15 +27,14 @@ import random
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, MissingFile, UnknownName, did_you_mean
-from nextword.data.catalog import find_entry, not_installed_error
+from nextword.core.errors import DataError, InvalidSetting, MissingFile, invalid, unknown
+from nextword.data.catalog import Entry, find_entry, not_installed_error
 from nextword.data.files import plain_name, read_lines, read_objects
 
 FOLDER = Path(__file__).parent
@@ -45,7 +44,9 @@ METRICS = ("accuracy", "mcc", "f1", "bleu")
 PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 Example = dict[str, str]  # field → text
-Row = Mapping[Any, str]  # column → cell
+UNLABELED_HINT = "If this split has no labels, as the test sets of GLUE, score another one: --split valid."
+Column = str | int  # its name or its number
+Row = Mapping[Column, str]
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class PromptTask:
     context: str
     split: str
     reader: str = ""
-    fields: Mapping[str, Any] = field(default_factory=dict)
+    fields: Mapping[str, Column | Sequence[Column]] = field(default_factory=dict)
     last: str = ""
     shots_from: str = "train"
     choices: tuple[str, ...] = ()
@@ -74,44 +75,27 @@ class PromptTask:
     stop: tuple[str, ...] = ("\n",)
     length: int = 100
     layout: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    options: Mapping[str, Any] = field(default_factory=dict)  # for generated data
+    options: Mapping[str, object] = field(default_factory=dict)  # for generated data
     note: str = ""
-    published: tuple[Mapping[str, Any], ...] = ()
+    published: tuple[Mapping[str, object], ...] = ()
     folder: Path = FOLDER  # of the TOML file
 
     def __post_init__(self) -> None:
-        self._require_one_of("metric", self.metric, METRICS)
-        self._require_one_of("rule", self.rule, CHOICE_RULES if self.choices else ANSWER_RULES)
+        where = self.name
+        for key, value, known in (
+            ("metric", self.metric, METRICS),
+            ("rule", self.rule, CHOICE_RULES if self.choices else ANSWER_RULES),
+        ):
+            if value not in known:
+                raise invalid(key, value, f"must be one of {', '.join(known)}.", where)
         if bool(self.choices) == bool(self.answer):
-            raise InvalidSetting(
-                f"{self.name}: give either `choices` with `gold`, or `answer`.", key="answer", value=self.answer
-            )
+            raise invalid("answer", self.answer, "must be given instead of `choices` with `gold`.", where)
         if self.choices and not self.gold:
-            raise InvalidSetting(
-                f"{self.name}: `choices` needs `gold`, the field that says which choice is right.", key="gold", value=""
-            )
+            raise invalid("gold", "", "must name the field that says which choice is right.", where)
         if self.rule == "unconditional" and not self.answer_context:
-            raise InvalidSetting(
-                f'{self.name}: the rule unconditional needs `answer_context`, such as GPT-3\'s "Answer: ".',
-                key="answer_context",
-                value="",
-            )
+            raise invalid("answer_context", "", 'must be a text such as "Answer: " for the rule unconditional.', where)
         if self.shots_from == self.split:
-            raise InvalidSetting(
-                f"{self.name}: the split '{self.split}' is the one that shots are drawn from. Score another split.",
-                key="split",
-                value=self.split,
-            )
-
-    def _require_one_of(self, key: str, value: str, known: Iterable[str]) -> None:
-        if value not in known:
-            raise InvalidSetting(
-                f"{self.name}: {key} = {value!r}; use one of {', '.join(known)}.", key=key, value=value
-            )
-
-    @property
-    def by_generation(self) -> bool:
-        return self.rule == "generate"
+            raise invalid("split", self.split, "must be another split than `shots_from`.", where)
 
     @property
     def has_fixed_choices(self) -> bool:
@@ -144,11 +128,8 @@ def load_task(name: str, **changes: Any) -> PromptTask:
             tables = _read_tables(file)
             if name in tables:
                 return _make_task(name, {**tables[name], **changes}, file)
-    known = task_names()
-    close = get_close_matches(name.lower(), known, 3)
-    hint = f"Did you mean {' or '.join(close)}?" if close else f"Known tasks: {', '.join(known)}."
-    raise UnknownName(
-        f"There is no task {name!r}. {hint} A task file of your own ends in .toml.", name=name, known=known
+    raise unknown(
+        "task", name, task_names(), hint="`nextword evaluate --tasks` lists them; your own file ends in .toml."
     )
 
 
@@ -169,8 +150,7 @@ def _make_task(name: str, table: Mapping[str, Any], file: Path) -> PromptTask:
     known = {f.name for f in fields(PromptTask)} - {"name", "folder"}
     for key in table:
         if key not in known:
-            hint = did_you_mean(key, known) or f" Known keys: {', '.join(sorted(known))}."
-            raise UnknownName(f"{file}: unknown key {key!r}.{hint}", name=key, known=known)
+            raise unknown("key", key, sorted(known), where=str(file))
     missing = [key for key in ("title", "data", "context", "split") if key not in table]
     if missing:
         raise InvalidSetting(f"{file} needs the keys {', '.join(missing)}.", key=missing[0], value=None)
@@ -188,9 +168,7 @@ def read_examples(task: PromptTask, split: str, folder: str | Path | None = None
     files = _find_files(task, split, folder)
     read = READERS.get(task.reader)
     if read is None:
-        raise InvalidSetting(
-            f"{task.name}: reader = {task.reader!r}; use one of {', '.join(READERS)}.", key="reader", value=task.reader
-        )
+        raise invalid("reader", task.reader, f"must be one of {', '.join(READERS)}.", task.name)
     examples = []
     for row in read(files, task):
         example = {name: _cell(row, column, files[0]) for name, column in task.fields.items()}
@@ -213,35 +191,19 @@ def majority_share(answers: Sequence[str]) -> float:
 
 def _find_files(task: PromptTask, split: str, folder: str | Path | None) -> list[Path]:
     entry = find_entry(task.data)
-    place = Path(folder).expanduser() if folder else None
-    if place is not None and not place.exists():
+    place = _find_folder(task, entry) if folder is None else Path(folder).expanduser()
+    if not place.exists():
         raise MissingFile(f"There is no file or folder {place}. Give the folder with {task.data}.", path=place)
-    if place is None:
-        neighbor = task.folder / task.data
-        if entry is not None:
-            place = entry.find_folder()
-            if place is None:
-                raise not_installed_error(entry)
-        elif neighbor.exists():
-            place = neighbor
-        else:
-            raise MissingFile(
-                f"{task.name} uses the data {task.data!r}, which is neither in the catalog nor at {neighbor}. Give its "
-                "folder with --data.",
-                path=neighbor,
-            )
     if place.is_file():
         return [place]
     layout = {**(entry.layout if entry is not None else {}), **task.layout}
-    for alternative in layout.get(split, ()):
+    if split not in layout:
+        raise unknown("split", split, layout, where=task.name)
+    for alternative in layout[split]:
         names = alternative.split(" + ")
         paths = [next(iter(sorted(place.glob(name)) or sorted(place.glob(f"**/{name}"))), None) for name in names]
         if all(paths):
             return [path for path in paths if path]
-    if split not in layout:
-        raise UnknownName(
-            f"{task.name} has no split '{split}'. It has {', '.join(layout) or 'none'}.", name=split, known=layout
-        )
     raise MissingFile(
         f"{place} has no {split} split of {task.data}: expected {' or '.join(layout[split])}. Install it with "
         f"`nextword data {task.data} --install PATH`, or give its folder with --data.",
@@ -249,16 +211,30 @@ def _find_files(task: PromptTask, split: str, folder: str | Path | None) -> list
     )
 
 
-def _cell(row: Row, column: Any, file: Path) -> str:
-    names = column if isinstance(column, (list, tuple)) else [column]
+def _find_folder(task: PromptTask, entry: Entry | None) -> Path:
+    """Where the catalog has the data set, or the path next to the task's file."""
+    if entry is not None:
+        installed = entry.find_folder()
+        if installed is None:
+            raise not_installed_error(entry)
+        return installed
+    neighbor = task.folder / task.data
+    if not neighbor.exists():
+        raise MissingFile(
+            f"{task.name} uses the data {task.data!r}, which is neither in the catalog nor at {neighbor}. Give its "
+            "folder with --data.",
+            path=neighbor,
+        )
+    return neighbor
+
+
+def _cell(row: Row, column: Column | Sequence[Column], file: Path) -> str:
+    names = [column] if isinstance(column, (str, int)) else column
     for name in names:
         if name in row:
             return row[name]
-    raise DataError(
-        f"{file} has no column {' or '.join(map(repr, names))}; it has {', '.join(map(repr, row))}. If this split has "
-        "no labels, as the test sets of GLUE, score another one: --split valid.",
-        path=file,
-    )
+    columns = f"column {' or '.join(map(repr, names))}; it has {', '.join(map(repr, row))}"
+    raise DataError(f"{file} has no {columns}. {UNLABELED_HINT}", path=file)
 
 
 # ------------------------------------------------------------------------------------------------ readers
@@ -266,21 +242,17 @@ def _cell(row: Row, column: Any, file: Path) -> str:
 
 def _read_tsv(files: Sequence[Path], task: PromptTask) -> Iterator[Row]:
     """Only tabs separate cells: GLUE's files have unbalanced quotation marks. Columns by number mean no header."""
-    is_numbered = all(isinstance(column, int) for column in task.fields.values())
+    numbers = [column for column in task.fields.values() if isinstance(column, int)]
     for file in files:
         header: list[str] | None = None
         for number, line in enumerate(read_lines(file), 1):
             cells = line.rstrip("\n").split("\t")
-            if is_numbered:
-                if len(cells) > max(task.fields.values()):
+            if numbers:
+                if len(cells) > max(numbers):
                     yield dict(enumerate(cells))
                 elif line.strip():
-                    raise DataError(
-                        f"{file}, line {number} has {len(cells)} columns; expected {max(task.fields.values()) + 1}. If "
-                        "this split has no labels, as the test sets of GLUE, score another one: --split valid.",
-                        path=file,
-                        line=number,
-                    )
+                    columns = f"{len(cells)} columns; expected {max(numbers) + 1}"
+                    raise DataError(f"{file}, line {number} has {columns}. {UNLABELED_HINT}", path=file, line=number)
             elif header is None:
                 header = cells
             elif line.strip():
@@ -311,7 +283,9 @@ def _read_lines(files: Sequence[Path], task: PromptTask) -> Iterator[Row]:
         if Path(plain_name(file)).suffix == ".jsonl":
             yield from _read_jsonl([file], task)
         else:
-            yield from ({"text": line.strip()} for line in read_lines(file) if line.strip())
+            for line in read_lines(file):
+                if line.strip():
+                    yield {"text": line.strip()}
 
 
 def _read_labeled(files: Sequence[Path], task: PromptTask) -> Iterator[Row]:
@@ -356,7 +330,7 @@ OPERATORS = {"add": ("plus", "+"), "subtract": ("minus", "-"), "multiply": ("tim
 SEED = 2020
 
 
-def arithmetic_examples(split: str, options: Mapping[str, Any]) -> list[Example]:
+def arithmetic_examples(split: str, options: Mapping[str, object]) -> list[Example]:
     """Generate arithmetic questions from a seed, the same on every machine: "test" is scored, "train" gives the shots.
 
     add, subtract, multiply    "48 plus 76", operands uniform in [0, 10^digits); a difference may be negative
@@ -364,15 +338,13 @@ def arithmetic_examples(split: str, options: Mapping[str, Any]) -> list[Example]
 
     No shot is among the scored questions.
     """
-    kind, digits = str(options.get("kind", "add")), int(options.get("digits", 2))
+    kind, digits = str(options.get("kind", "add")), int(str(options.get("digits", 2)))
     if kind not in (*OPERATORS, "composite"):
-        raise InvalidSetting(
-            f"arithmetic: kind = {kind!r}; use {', '.join(OPERATORS)} or composite.", key="options.kind", value=kind
-        )
+        raise invalid("options.kind", kind, f"must be {', '.join(OPERATORS)} or composite.", "arithmetic")
     if not 1 <= digits <= 15:
-        raise InvalidSetting(f"arithmetic: digits = {digits}; use 1 to 15.", key="options.digits", value=digits)
+        raise invalid("options.digits", digits, "must be 1 to 15.", "arithmetic")
     generator = random.Random(f"{kind} {digits} {options.get('seed', SEED)}")
-    asked = [_arithmetic_example(generator, kind, digits) for _ in range(int(options.get("count", NUM_QUESTIONS)))]
+    asked = [_arithmetic_example(generator, kind, digits) for _ in range(int(str(options.get("count", NUM_QUESTIONS))))]
     if split == "test":
         return asked
     scored = {example["sum"] for example in asked}
@@ -400,4 +372,4 @@ def _compute(sign: str, a: int, b: int) -> int:
     return a + b if sign == "+" else a - b if sign == "-" else a * b
 
 
-GENERATED: dict[str, Callable[[str, Mapping[str, Any]], list[Example]]] = {"arithmetic": arithmetic_examples}
+GENERATED: dict[str, Callable[[str, Mapping[str, object]], list[Example]]] = {"arithmetic": arithmetic_examples}
