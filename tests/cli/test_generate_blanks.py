@@ -83,8 +83,8 @@ def test_around_one_blank_a_long_text_is_cut_with_a_note(cli: Cli, glm: Path) ->
     lm: Any = nextword.load(glm)
     near, far = ("x " * n + "the king ___ of a land" + " x" * n for n in (40, 80))
     assert lm.infill(near, stop=Stop(6))[0].blanks == lm.infill(far, stop=Stop(6))[0].blanks
-    assert lm.unread(far) - lm.unread(near) > 0
-    assert lm.unread("the ___") == 0
+    assert lm.num_unread(far) - lm.num_unread(near) > 0
+    assert lm.num_unread("the ___") == 0
     assert "--overflow slide" in cli("generate", glm, long, "--overflow", "error", fails=True).stderr
 
 

@@ -130,7 +130,7 @@ def test_a_beam_of_one_is_greedy_and_costs_what_score_says(lm: Any) -> None:
 
 def test_a_source_need_not_be_moved_within_its_search(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """With `reorder` and without, where the whole state is taken anew at every step."""
-    how, stop = Beam(4, 0.6, coverage=0.2 if lm.looks else 0.0), Stop(12)
+    how, stop = Beam(4, 0.6, coverage=0.2 if lm.has_attention else 0.0), Stop(12)
     quick = lm.n_best_many(SOURCES, how, stop)
     monkeypatch.delattr(next(cls for cls in type(lm.network).__mro__ if "reorder" in vars(cls)), "reorder")
     for one, other in zip(quick, lm.n_best_many(SOURCES, how, stop), strict=True):
@@ -144,7 +144,7 @@ def test_drawing_repeats_itself(lm: Any) -> None:
 
 
 def test_where_it_looks_adds_up(lm: Any) -> None:
-    if not lm.looks:
+    if not lm.has_attention:
         with pytest.raises(Unsupported):
             lm.alignment("it was so", "and it was so")
         return

@@ -111,7 +111,7 @@ def generate(
     prompts = _read_prompts(lm, prompt, file)
     if contrastive is not None and lm.is_seq2seq:
         raise InvalidSetting("--contrastive is for language models. Use --beam or sampling.", key="contrastive")
-    has_blanks = lm.writes_pieces and any(map(lm.blanks, prompts))
+    has_blanks = lm.can_infill and any(map(lm.count_blanks, prompts))
     is_default = temperature is None and typical == 1 and not any(sampling.values())
     if isinstance(decoding, Sample) and is_default and (has_blanks or lm.is_seq2seq):
         decoding = Greedy(**rules)  # translations and fillings should be right, not varied
@@ -395,7 +395,7 @@ def _require_blanks(lm: TextModel, prompts: Sequence[str], file: Path) -> None:
     from nextword.core.errors import DataError
 
     for number, line in enumerate(read_lines(file, keep_blank=True), 1):
-        if line.strip() and not lm.blanks(line):
+        if line.strip() and not lm.count_blanks(line):
             raise DataError(
                 f"{file}, line {number}: {line[:40]!r} has no blank, but other lines do. Mark the place with ___, or "
                 "use a separate file.",
@@ -408,7 +408,7 @@ def _refuse_long_texts(lm: TextModel, prompts: Sequence[str]) -> None:
     from nextword.core.errors import DataError
 
     for prompt in prompts:
-        if lm.unread(prompt) or _long_sources(lm, [prompt])[0]:
+        if lm.num_unread(prompt) or _long_sources(lm, [prompt])[0]:
             raise DataError(
                 f"The text {prompt[:30]!r}… is longer than the model's window, or than any text in training. Shorten "
                 "it, or use --overflow slide."
@@ -422,7 +422,7 @@ def _long_sources(lm: TextModel, prompts: Sequence[str]) -> tuple[int, int]:
     """How many sources are longer than any in training, and how many tokens those had at most."""
     from nextword.lm.seq2seq import Seq2SeqLM
 
-    return (lm.num_longer_than_training(prompts), lm.longest) if isinstance(lm, Seq2SeqLM) else (0, 0)
+    return (lm.num_longer_than_training(prompts), lm.training_length) if isinstance(lm, Seq2SeqLM) else (0, 0)
 
 
 def _warn_about_length(lm: TextModel, prompts: Sequence[str]) -> None:
@@ -437,13 +437,13 @@ def _warn_about_length(lm: TextModel, prompts: Sequence[str]) -> None:
         )
     for prompt in prompts:
         start = f"{prompt[:20]!r}…"
-        if lm.writes_pieces and lm.blanks(prompt):
-            if unread := lm.unread(prompt):
+        if lm.can_infill and lm.count_blanks(prompt):
+            if unread := lm.num_unread(prompt):
                 warnings.append(
                     f"{start} is longer than the window of {lm.context:,} tokens: the {unread:,} tokens farthest from "
                     "the blank are not read"
                 )
-        elif beyond := lm.beyond(prompt):
+        elif beyond := lm.num_overflowing(prompt):
             warnings.append(
                 f"{start} is longer than the window of {lm.context:,} tokens: its first {beyond:,} tokens are out of "
                 "sight (--overflow error refuses such prompts)"

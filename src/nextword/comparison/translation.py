@@ -116,7 +116,7 @@ def translate_examples(lm: Any, examples: Sequence[Mapping[str, str]], decoding:
     """What the model writes for each source, with its attention map if it has attention."""
     texts = generate_targets(lm, [example["source"] for example in examples], decoding)
     return [
-        {"written": text, "map": attention_by_word(lm, text, example["source"]) if lm.looks and text else None}
+        {"written": text, "map": attention_by_word(lm, text, example["source"]) if lm.has_attention and text else None}
         for text, example in zip(texts, examples, strict=True)
     ]
 

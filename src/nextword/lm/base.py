@@ -83,7 +83,7 @@ class TextModel:
     kind: str = EXACT  # scores are exact likelihoods, or PSEUDO
     is_seq2seq: bool = False  # what it generates is made from a source, not a continuation of the prompt
     is_bidirectional: bool = False  # a token's vector depends on both sides of it
-    mends: bool = False  # was trained to generate what is missing in a text: `score_fillings`
+    fills_spans: bool = False  # was trained to generate what is missing in a text: `score_fillings`
     context: int | None = None  # how many tokens back scores can see; None: no bound
     stride: int | None = None  # by how many tokens a full context moves on
     can_average: bool = False  # its predictions can be averaged with those of other runs of the same task
@@ -94,12 +94,8 @@ class TextModel:
         self.parameters: int = network.num_parameters()
 
     def __repr__(self) -> str:
-        parts = [
-            self.name or type(self.network).__name__,
-            f"{self.parameters:,} parameters",
-            ", ".join(sorted(self.can)),
-        ]
-        return f"{type(self).__name__}({'; '.join(parts)})"
+        name = self.name or type(self.network).__name__
+        return f"{type(self).__name__}({name}; {self.parameters:,} parameters; {', '.join(sorted(self.can))})"
 
     @property
     def device(self) -> torch.device:
@@ -164,6 +160,12 @@ class TextModel:
         """−log p of every token, each seeing at most `context` tokens and at least `context` − `stride`."""
         raise self.unsupported("score")
 
+    def _make_score(self, text: str, nats: float, tokens: int) -> Score:
+        """The score of a text whose tokens cost this much together; predicted line ends count as words."""
+        words = len(text.split()) + (text.count("\n") if self.tokenizer.end is None else 0)
+        settings = self.kind, self.tokenizer.lossless, self.context, self.stride
+        return Score(nats, tokens, words, len(text.encode()), *settings)
+
     # -------------------------------------------------------------------------------------------- next and fill
 
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
@@ -175,17 +177,27 @@ class TextModel:
         raise self.unsupported("fill")
 
     @property
-    def writes_pieces(self) -> bool:
+    def can_infill(self) -> bool:
         """Whether `infill` works: blanks of any length."""
         return False
 
-    def blanks(self, text: str) -> int:
+    def count_blanks(self, text: str) -> int:
         """How many blanks a text has for `infill`."""
         return 0
 
-    def unread(self, text: str) -> int:
+    def num_unread(self, text: str) -> int:
         """Tokens of a text with one blank that are too far from it to be read; 0: all of it fits into the window."""
         return 0
+
+    def _name_likeliest(self, log_p: Tensor, k: int, strip: bool = False) -> list[Guess]:
+        """The k likeliest tokens of log p (V,); special tokens by their names."""
+        best = log_p.topk(min(k, len(log_p)))
+        names = {id: name for name, id in self.tokenizer.special.items()}
+        guesses = []
+        for p, id in zip(best.values.exp().tolist(), best.indices.tolist(), strict=True):
+            text = self.tokenizer.piece(id).decode("utf-8", "replace")
+            guesses.append(Guess(names.get(id) or (text.strip() if strip else text), p))
+        return guesses
 
     def infill(self, text: str, how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1) -> list[Filled]:
         """The text with all blanks filled, one after the other; the n best of a beam, best first."""
@@ -226,7 +238,7 @@ class TextModel:
     ) -> list[list[Candidate]]:
         raise self.unsupported("generate")
 
-    def beyond(self, prompt: str) -> int:
+    def num_overflowing(self, prompt: str) -> int:
         """How many tokens of a prompt have left the window when the first token is generated; 0: it fits."""
         return 0
 

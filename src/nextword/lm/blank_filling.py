@@ -14,12 +14,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import InvalidSetting, invalid
 from nextword.core.types import EXACT, Decoding, Greedy, Guess, Inputs, Prediction, Score, Stop
 from nextword.generation.beam_search import Hypothesis
 from nextword.generation.infilling import (
@@ -55,7 +56,6 @@ class BlankFillingMixin(TextModel):
     """The methods of a text-level model that fill blanks."""
 
     room: int  # tokens of a text in one window
-    _pieces: WordPieces | None = None
 
     # -------------------------------------------------------------------------------------------- words for blanks
 
@@ -77,7 +77,7 @@ class BlankFillingMixin(TextModel):
     def _fill_blank(self, left: Sequence[str], right: Sequence[str], k: int, tokens: bool) -> list[Guess]:
         """Guesses for the blank between two texts; each is a list of parts with further blanks between them."""
         if k < 1:
-            raise InvalidSetting(f"k = {k}: ask for at least one guess.", key="k", value=k)
+            raise invalid("k", k, "must be at least 1.")
         for part in (*left, *right):
             self._refuse_mask_token(part)
         before = encode_part(self.tokenizer, left[0], first=True)
@@ -86,24 +86,16 @@ class BlankFillingMixin(TextModel):
         after = encode_part(self.tokenizer, right[0])
         for part in right[1:]:
             after += [HIDDEN, *encode_part(self.tokenizer, part)]
-        room = min(self.room, self.network.window - 1) if self.writes_pieces else self.room
+        room = min(self.room, self.network.window - 1) if self.can_infill else self.room
         before, after = (list(ids) for ids in crop_context(before, after, room - (1 if tokens else MOST)))
         if tokens:
-            return self._guess_tokens(before, after, k)
+            log_p = self._hidden_log_probs(np.array([[*before, HIDDEN, *after]]))
+            return self._name_likeliest(log_p[0, before.count(HIDDEN)], k)
         bare = not follows_letter(left)
-        if self.writes_pieces:
+        if self.can_infill:
             return self._guess_spans(before, after, bare, k)
         words = likeliest_words(self._hidden_log_probs, before, after, self._word_pieces, k, bare=bare)
         return [Guess(word, p) for word, p in words]
-
-    def _guess_tokens(self, left: list[int], right: list[int], k: int) -> list[Guess]:
-        log_p = self._hidden_log_probs(np.array([[*left, HIDDEN, *right]]))[0, left.count(HIDDEN)]
-        best = log_p.topk(min(k, len(log_p)))
-        names = {id: name for name, id in self.tokenizer.special.items()}
-        return [
-            Guess(names.get(id) or self.tokenizer.piece(id).decode("utf-8", "replace"), p)
-            for p, id in zip(best.values.exp().tolist(), best.indices.tolist(), strict=True)
-        ]
 
     def _guess_spans(self, left: list[int], right: list[int], bare: bool, k: int) -> list[Guess]:
         """The k likeliest fillings of one blank; different tokenizations of a text count together."""
@@ -150,11 +142,9 @@ class BlankFillingMixin(TextModel):
         special = self.tokenizer.special
         return next((special[name] for name in MARKS["mask"] if name in special), self.tokenizer.begin)
 
-    @property
+    @cached_property
     def _word_pieces(self) -> WordPieces:
-        if self._pieces is None:
-            self._pieces = WordPieces(self.tokenizer)
-        return self._pieces
+        return WordPieces(self.tokenizer)
 
     def _refuse_mask_token(self, text: str) -> None:
         for name in MARKS["mask"]:
@@ -168,10 +158,10 @@ class BlankFillingMixin(TextModel):
     # -------------------------------------------------------------------------------------------- blanks of any length
 
     @property
-    def writes_pieces(self) -> bool:
+    def can_infill(self) -> bool:
         return bool(self.network.generates_spans)
 
-    def blanks(self, text: str) -> int:
+    def count_blanks(self, text: str) -> int:
         return len(BLANKS.findall(text))
 
     def infill_many(
@@ -200,22 +190,17 @@ class BlankFillingMixin(TextModel):
         """Exact log p of each filling, including the ends of its pieces. A filling is a text, or one text per blank."""
         parts, masks = self._split_at_blanks(text)
         encoded = self._encode_blanks(parts, masks)
-        rows, texts = [], []
-        for filling in fillings:
-            pieces = [filling] if isinstance(filling, str) else list(filling)
+        texts = [[filling] if isinstance(filling, str) else list(filling) for filling in fillings]
+        for pieces in texts:
             if len(pieces) != len(masks):
-                raise InvalidSetting(
-                    f"The text has {len(masks)} blanks, but {len(pieces)} fillings are given: {pieces!r}.",
-                    key="fillings",
-                    value=pieces,
-                )
-            rows.append(
-                [
-                    encode_part(self.tokenizer, piece.strip(" "), not parts[0] and not i)
-                    for i, piece in enumerate(pieces)
-                ]
-            )
-            texts.append(pieces)
+                raise invalid("fillings", pieces, f"must be {len(masks)} texts, one per blank.")
+        rows = [
+            [
+                encode_part(self.tokenizer, piece.strip(" "), first=not parts[0] and not i)
+                for i, piece in enumerate(pieces)
+            ]
+            for pieces in texts
+        ]
         nats = filling_nats(self.network, [encoded] * len(rows), rows)
         lossless = self.tokenizer.lossless
         return [
@@ -243,7 +228,7 @@ class BlankFillingMixin(TextModel):
         probabilities = {label: weight / sum(weights) for label, weight in zip(named, weights, strict=True)}
         return Prediction(max(probabilities, key=probabilities.__getitem__), probabilities)
 
-    def unread(self, text: str) -> int:
+    def num_unread(self, text: str) -> int:
         parts, masks = self._split_at_blanks(text)
         tokens = sum(len(encode_part(self.tokenizer, part, first=not i)) for i, part in enumerate(parts))
         return max(0, tokens - self._infill_room) if len(masks) == 1 else 0
@@ -255,7 +240,7 @@ class BlankFillingMixin(TextModel):
 
     def _split_at_blanks(self, text: str) -> tuple[list[str], list[str]]:
         """The parts of a text around its blanks, and the blanks as they are written."""
-        if not self.writes_pieces:
+        if not self.can_infill:
             raise self.unsupported("infill")
         masks = BLANKS.findall(text)
         if not masks:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.protocols import Encoder, Infilling
-from nextword.core.types import EXACT, Encoding, Guess, Progress, Score, State, ignore_progress
+from nextword.core.types import EXACT, Guess, Progress, Score, State, ignore_progress
 from nextword.generation.whole_words import Spelling, next_words
 from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import EmbeddingMixin
@@ -73,25 +73,11 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             return self._score_flat(texts, self.tokenizer)
         encodings = self.tokenizer.encode_batch([g + t for g, t in zip(before, texts, strict=True)])
         nats = self.token_nats([encoding.ids for encoding in encodings])
-        return [
-            self._sum_score(text, len(g.encode()), encoding, costs)
-            for text, g, encoding, costs in zip(texts, before, encodings, nats, strict=True)
-        ]
-
-    def _sum_score(self, text: str, start: int, encoding: Encoding, nats: np.ndarray) -> Score:
-        """The score of a text that begins at this byte of the encoding."""
-        belongs = encoding.spans[:, 1] > start  # a token across the border belongs to the text
-        words = len(text.split()) + (text.count("\n") if self.tokenizer.end is None else 0)
-        return Score(
-            float(nats[belongs].sum()),
-            int(belongs.sum()),
-            words,
-            len(text.encode()),
-            self.kind,
-            self.tokenizer.lossless,
-            self.context,
-            self.stride,
-        )
+        scores = []
+        for text, g, encoding, costs in zip(texts, before, encodings, nats, strict=True):
+            belongs = encoding.spans[:, 1] > len(g.encode())  # a token across the border belongs to the text
+            scores.append(self._make_score(text, float(costs[belongs].sum()), int(belongs.sum())))
+        return scores
 
     def _score_flat(self, texts: Sequence[str], tokenizer: Words) -> list[Score]:
         """The same without an object per text, for n-gram models over words; every token is a word or a line end."""
@@ -182,9 +168,7 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
         """
         self.require("score")
         if not 1 <= stride <= context:
-            raise InvalidSetting(
-                f"stride = {stride}: expected a number from 1 to the context, {context}.", key="stride", value=stride
-            )
+            raise invalid("stride", stride, f"must be from 1 to the context, {context}.")
         begin = int(self.network.start(1)[0][0])
         padded = np.concatenate([[begin], ids.astype(np.int64)])  # token t of the text is padded[t + 1]
         starts = [0, *range(context, len(ids), stride)]
@@ -214,26 +198,16 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             self.require("fill")
             return self._fill_blank([left], [right], k, tokens)
         if k < 1:
-            raise InvalidSetting(f"k = {k}: ask for at least one guess.", key="k", value=k)
+            raise invalid("k", k, "must be at least 1.")
         last, state = self._read_prompts([self.tokenizer.encode(left).ids.tolist()])
         if tokens or self.tokenizer.kind == "words":
-            return self._next_tokens(last, state, k, raw=tokens)
+            with torch.no_grad():
+                return self._name_likeliest(self.network.step(last, state)[0][0], k, strip=not tokens)
         if self._spelling is None:
             pieces = [self.tokenizer.piece(id) for id in range(len(self.tokenizer))]
             self._spelling = Spelling(pieces, self.tokenizer.special.values())
         words = next_words(self.network, last, state, self._spelling, k, left=left.encode()[-4:])
         return [Guess(word.decode("utf-8", "replace").strip() or "⏎", p) for word, p in words]
-
-    @torch.no_grad()
-    def _next_tokens(self, last: Tensor, state: State, k: int, raw: bool) -> list[Guess]:
-        log_p = self.network.step(last, state)[0][0]
-        best = log_p.topk(min(k, len(log_p)))
-        names = {id: name for name, id in self.tokenizer.special.items()}
-        guesses = []
-        for value, id in zip(best.values.exp().tolist(), best.indices.tolist(), strict=True):
-            text = self.tokenizer.piece(id).decode("utf-8", "replace")
-            guesses.append(Guess(names.get(id) or (text if raw else text.strip()), value))
-        return guesses
 
     def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
         self.require("fill")

@@ -10,8 +10,8 @@ one per text. A network that reads letters (ELMo) gets words outside its vocabul
 `ContextualVectors` caches all layers of a frozen run on disk, as input for taggers:
 
     context = ContextualVectors(nextword.load("runs/elmo"))
-    context.of([["A", "bank", "of", "sand"], …])        # (layers, words of all sentences, width) in float16
-    context.kept(sentences)                             # the same, from the cache if it is there
+    context.read([["A", "bank", "of", "sand"], …])        # (layers, words of all sentences, width) in float16
+    context.cached(sentences)                           # the same, from the cache if it is there
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import torch
 from torch import Tensor
 
 from nextword.batching.examples import UnknownWords
-from nextword.core.errors import InvalidSetting, MissingFile, Unsupported
+from nextword.core.errors import MissingFile, Unsupported, invalid
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress
 from nextword.data.segmentation import replace_spaces
@@ -78,7 +78,7 @@ class EmbeddingMixin(TextModel):
         self.require("embed")
         weights = parse_layers(layer, self.network.widths)
         if pooling not in POOLS:
-            raise InvalidSetting(f"pooling = {pooling!r}. Expected {', '.join(POOLS)}.", key="pooling", value=pooling)
+            raise invalid("pooling", pooling, f"must be one of {', '.join(POOLS)}.")
         if pooling == "first" and not self.is_bidirectional:
             raise Unsupported(
                 "This model reads from left to right, so its first vector has seen nothing of the text. Use pooling = "
@@ -144,9 +144,7 @@ class EmbeddingMixin(TextModel):
         if not isinstance(text, str):
             for word in text:
                 if len(word.split()) != 1:
-                    raise InvalidSetting(
-                        f"{word!r} is not one word: it is empty or has a space.", key="texts", value=word
-                    )
+                    raise invalid("texts", word, "must be words, which are not empty and have no spaces.")
             text = " ".join(text)
         encoding = self.tokenizer.encode_batch([text])[0]
         return text.split(), encoding.ids.astype(np.int64), encoding.words
@@ -228,11 +226,7 @@ def _mix_layers(layers: Sequence[Tensor], weights: Mapping[int, float]) -> Tenso
 def _single_layers(widths: Sequence[int], layers: Sequence[int]) -> list[dict[int, float]]:
     """The weights of each of these layers alone."""
     if len({widths[i] for i in layers}) > 1:
-        raise InvalidSetting(
-            f"The layers have different widths ({', '.join(map(str, widths))}) and cannot be stacked. Choose one.",
-            key="layer",
-            value=list(layers),
-        )
+        raise invalid("layer", list(layers), f"must be layers of one width; widths are {', '.join(map(str, widths))}.")
     return [{i: 1.0} for i in layers]
 
 
@@ -255,27 +249,14 @@ def parse_layers(layer: Layer, widths: Sequence[int]) -> dict[int, float]:
         weights = layer
     else:
         weights = {int(layer): 1.0}
-    for i in weights:
-        if not -depth <= i < depth:
-            raise InvalidSetting(
-                f"There is no layer {i}. This model has layers 0 (embedding) to {depth - 1}.", key="layer", value=i
-            )
-    if not weights:
-        raise InvalidSetting(
-            f"layer = {layer!r} selects nothing. This model has layers 0 (embedding) to {depth - 1}.",
-            key="layer",
-            value=layer,
-        )
+    if not weights or not all(-depth <= i < depth for i in weights):
+        raise invalid("layer", layer, f"must be layers from 0 (embedding) to {depth - 1}, or negative from the last.")
     total: dict[int, float] = {}
     for i, weight in weights.items():
         total[i % depth] = total.get(i % depth, 0.0) + float(weight)
     if len({widths[i] for i in total}) > 1:
-        raise InvalidSetting(
-            f"Layers {', '.join(map(str, total))} have different widths ({', '.join(str(widths[i]) for i in total)}) "
-            "and cannot be mixed. Choose layers of one width.",
-            key="layer",
-            value=layer,
-        )
+        chosen = ", ".join(str(widths[i]) for i in total)
+        raise invalid("layer", layer, f"must be layers of one width, to be mixed; theirs are {chosen}.")
     return total
 
 
@@ -294,12 +275,8 @@ def _parse_layer_text(layer: str, depth: int) -> Mapping[int, float]:
     elif re.fullmatch(rf"{number}(?:,{number})*", text):
         chosen = [int(i) for i in text.split(",")]
     else:
-        raise InvalidSetting(
-            f"layer = {layer!r}. Expected a number (-1 is the last, 0 the embedding), mean, -4: (the last four), 1,5 "
-            "(the mean of these) or weights such as 1=0.3,5=0.7.",
-            key="layer",
-            value=layer,
-        )
+        forms = "a number (-1 is the last, 0 the embedding), mean, -4: (the last four), 1,5 or weights (1=0.3,5=0.7)"
+        raise invalid("layer", layer, f"must be {forms}.")
     return dict.fromkeys(chosen, 1 / len(chosen)) if chosen else {}
 
 
@@ -331,7 +308,8 @@ class _Pool:
 def frame_ids(network: Any, ids: Sequence[int] | np.ndarray) -> FramedText:
     """Ids with the special tokens that the network puts around one text."""
     no_spans = np.zeros((len(ids), 2), np.int64)
-    return network.frame(Encoding(np.asarray(ids, np.int64), no_spans, no_spans[:, 0]))
+    frame: FramedText = network.frame(Encoding(np.asarray(ids, np.int64), no_spans, no_spans[:, 0]))
+    return frame
 
 
 def pack_frames(frames: Sequence[FramedText], device: torch.device) -> Inputs:
@@ -386,7 +364,7 @@ class ContextualVectors:
     def layers(self) -> int:
         return len(self.chosen)
 
-    def of(
+    def read(
         self, sentences: Sentences, progress: LabeledProgress = ignore_progress, into: np.ndarray | None = None
     ) -> np.ndarray:
         """(layers, words, width) in float16, written into the array `into` if it is given."""
@@ -394,27 +372,27 @@ class ContextualVectors:
         out = np.zeros((self.layers, total, self.width), np.float16) if into is None else into
         at = 0
         for start in range(0, len(sentences), SENTENCES_PER_BATCH):
-            for layers in self._read(sentences[start : start + SENTENCES_PER_BATCH]):
+            for layers in self._layers(sentences[start : start + SENTENCES_PER_BATCH]):
                 out[:, at : at + layers.shape[1]] = layers.clip(-65504, 65504)
                 at += layers.shape[1]
             progress("reading words in context", at, total)
         return out
 
-    def _read(self, sentences: Sentences) -> Iterator[np.ndarray]:
+    def _layers(self, sentences: Sentences) -> Iterator[np.ndarray]:
         """(layers, words, width) of each sentence."""
         words = [[replace_spaces(word) for word in sentence] for sentence in sentences]
         for sentence in self.lm.embed_words(words, self.chosen):
             yield sentence.vectors.numpy()
 
-    def kept(self, sentences: Sentences, progress: LabeledProgress = ignore_progress) -> np.ndarray:
-        """Like `of`, but memory-mapped from a file in the cache that belongs to these sentences and these weights."""
+    def cached(self, sentences: Sentences, progress: LabeledProgress = ignore_progress) -> np.ndarray:
+        """Like `read`, but memory-mapped from a file in the cache that belongs to these sentences and these weights."""
         path = cache_folder() / f"{self._key(sentences)}.npy"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(f".{os.getpid()}.npy")
             shape = (self.layers, sum(map(len, sentences)), self.width)
             try:
-                self.of(sentences, progress, np.lib.format.open_memmap(temporary, "w+", np.float16, shape))
+                self.read(sentences, progress, np.lib.format.open_memmap(temporary, "w+", np.float16, shape))
                 temporary.replace(path)
             except OSError as problem:
                 raise MissingFile(
@@ -424,7 +402,8 @@ class ContextualVectors:
                 ) from None
             finally:
                 temporary.unlink(missing_ok=True)
-        return np.load(path, mmap_mode="r")
+        vectors: np.ndarray = np.load(path, mmap_mode="r")
+        return vectors
 
     @property
     def fingerprint(self) -> str:
@@ -434,8 +413,8 @@ class ContextualVectors:
 
     def _key(self, sentences: Sentences) -> str:
         hashed = blake2b(f"{self.fingerprint} {self.chosen}".encode(), digest_size=16)
-        for one in sentences:
-            hashed.update("\x1e".join(one).encode("utf-8", "replace") + b"\x1d")
+        for sentence in sentences:
+            hashed.update("\x1e".join(sentence).encode("utf-8", "replace") + b"\x1d")
         return hashed.hexdigest()
 
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import InvalidSetting, invalid
 from nextword.core.protocols import Encoder
 from nextword.core.types import Beam, Contrastive, Decoding, Greedy, Inputs, Piece, State, Stop
 from nextword.generation.beam_search import Hypothesis, beam_search, require_attention
@@ -62,7 +62,7 @@ class GenerationMixin(TextModel):
         how = self._check_decoding(how)
         text = _TextBuilder(self.tokenizer, stop, self.end)
         ids = self._encode_prompts([prompt], overflow)[0]
-        return self._stream(ids, how, text)
+        return self._finish_stream(self._stream(ids, how, text), prompt)
 
     def generate_many(
         self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
@@ -78,12 +78,11 @@ class GenerationMixin(TextModel):
         prompt_ids = self._encode_prompts(prompts, overflow)
         pieces: list[list[Piece]] = [[] for _ in prompts]
         if isinstance(how, Contrastive):
-            return [list(self._stream(ids, how, text)) for ids, text in zip(prompt_ids, texts, strict=True)]
+            pieces = [list(self._stream(ids, how, text)) for ids, text in zip(prompt_ids, texts, strict=True)]
+            return [self._finish_pieces(own, prompt) for own, prompt in zip(pieces, prompts, strict=True)]
         for text, ids in zip(texts, prompt_ids, strict=True):
             text.start_after(self._preceding(ids))
-        for group in self._group_rows([len(ids) for ids in prompt_ids], stop.length):
-            if not stop.length:
-                break
+        for group in self._group_rows([len(ids) for ids in prompt_ids], stop.length) if stop.length else ():
             rows = [prompt_ids[i] for i in group]
             if isinstance(how, Beam):
                 for i, best in zip(group, self._beam_search(rows, how, stop), strict=True):
@@ -101,7 +100,7 @@ class GenerationMixin(TextModel):
                 active = [row for row, i in enumerate(group) if not texts[i].stopper.reason]
                 decoder.keep(active)
                 group = [group[row] for row in active]
-        return pieces
+        return [self._finish_pieces(own, prompt) for own, prompt in zip(pieces, prompts, strict=True)]
 
     def n_best_many(
         self,
@@ -114,35 +113,29 @@ class GenerationMixin(TextModel):
         """The n best continuations of each prompt (default: the beam's width), best first."""
         self.require("generate")
         if not isinstance(how, Beam):
-            raise InvalidSetting(
-                f"n_best needs beam search; got {type(how).__name__.lower()} decoding. Give a Beam.",
-                key="how",
-                value=how,
-            )
+            raise invalid("how", how, "must be a Beam: n_best needs beam search.")
         beam = self._check_decoding(how)
         assert isinstance(beam, Beam)
         n = how.width if n is None else n
         if not 1 <= n <= how.width:
-            raise InvalidSetting(
-                f"n = {n}: a beam of width {how.width} has 1 to {how.width} results. Ask for fewer, or widen the beam.",
-                key="n",
-                value=n,
-            )
+            raise invalid("n", n, f"must be from 1 to the width of the beam, {how.width}.")
         Stopper(stop)  # raises an error if the limits are impossible
         prompt_ids = self._encode_prompts(prompts, overflow)
         candidates: list[list[Candidate]] = [[] for _ in prompts]
         for group in self._group_rows([len(ids) for ids in prompt_ids], stop.length):
             rows = [prompt_ids[i] for i in group]
             for i, best in zip(group, self._find_hypotheses(rows, beam, stop, n), strict=True):
-                candidates[i] = [self._make_candidate(prompt_ids[i], hypothesis, stop) for hypothesis in best]
+                candidates[i] = [
+                    self._make_candidate(prompts[i], prompt_ids[i], hypothesis, stop) for hypothesis in best
+                ]
         return candidates
 
-    def beyond(self, prompt: str) -> int:
+    def num_overflowing(self, prompt: str) -> int:
         """How many tokens of a prompt have left the window when the first token is generated; 0: it fits.
 
         Always 0 without a window, and for n-gram models, which forget a token with every token.
         """
-        return self._num_overflowing(len(self.tokenizer.encode(prompt)))
+        return self._overflow(len(self.tokenizer.encode(prompt)))
 
     # -------------------------------------------------------------------------------------------- decoding
 
@@ -177,7 +170,7 @@ class GenerationMixin(TextModel):
     def _beam_search(self, rows: list[list[int]], how: Beam, stop: Stop) -> list[Iterator[tuple[int, float]]]:
         """The ids and log probabilities of each row's best continuation."""
         best = [hypotheses[0] for hypotheses in self._find_hypotheses(rows, how, stop, 1)]
-        return [zip(one.ids, one.log_probs, strict=True) for one in best]
+        return [zip(hypothesis.ids, hypothesis.log_probs, strict=True) for hypothesis in best]
 
     def _find_hypotheses(self, rows: list[list[int]], how: Beam, stop: Stop, n: int) -> list[list[Hypothesis]]:
         """The n best continuations of each row."""
@@ -195,15 +188,16 @@ class GenerationMixin(TextModel):
             least=_min_length(stop),
         )
 
-    def _make_candidate(self, prompt: list[int], hypothesis: Hypothesis, stop: Stop) -> Candidate:
+    def _make_candidate(self, prompt: str, prompt_ids: list[int], hypothesis: Hypothesis, stop: Stop) -> Candidate:
         """A hypothesis as text; a stop string may end it before its last token."""
         text = _TextBuilder(self.tokenizer, stop, self.end)
-        text.start_after(self._preceding(prompt))
+        text.start_after(self._preceding(prompt_ids))
         tokens, pieces = zip(hypothesis.ids, hypothesis.log_probs, strict=True), []
         while not text.stopper.reason:
             pieces.append(text.add(*next(tokens, (NO_TOKEN, 0.0))))
+        text_out = "".join(piece.text for piece in self._finish_pieces(pieces, prompt))
         return Candidate(
-            "".join(piece.text for piece in pieces),
+            text_out.lstrip() if self.is_seq2seq else text_out,
             hypothesis.score,
             sum(piece.log_prob for piece in pieces),
             tuple(id for piece in pieces for id in piece.ids),
@@ -225,13 +219,9 @@ class GenerationMixin(TextModel):
         for token, value in how.bias.items():
             id = token if isinstance(token, int) else self._find_id(token)
             if not 0 <= id < len(self.tokenizer):
-                raise InvalidSetting(
-                    f"bias: token {id} does not exist. The ids of this tokenizer are 0 to {len(self.tokenizer) - 1}.",
-                    key="bias",
-                    value=id,
-                )
+                raise invalid("bias", id, f"must be an id from 0 to {len(self.tokenizer) - 1}.")
             if id in bias:
-                raise InvalidSetting(f"bias: token {id} ({token!r}) has two biases. Give one.", key="bias", value=token)
+                raise invalid("bias", token, f"(token {id}) has two biases. Give one.")
             bias[id] = value
         return replace(how, bias=bias)
 
@@ -241,13 +231,17 @@ class GenerationMixin(TextModel):
         ids: list[int] = self.tokenizer.encode(token).ids.tolist()
         if len(ids) != 1:
             parts = ", ".join(f"{self.tokenizer.piece(id).decode('utf-8', 'replace')!r} ({id})" for id in ids[:8])
-            raise InvalidSetting(
-                f"bias: {token!r} is {len(ids)} tokens here{': ' + parts if parts else ''}. Set it on one token, "
-                "including the space before it, or on an id.",
-                key="bias",
-                value=token,
-            )
+            spelled = f"{len(ids)} tokens{': ' + parts if parts else ''}"
+            raise invalid("bias", token, f"must be one token, with the space before it, or an id. It is {spelled}.")
         return ids[0]
+
+    def _finish_stream(self, pieces: Iterator[Piece], prompt: str) -> Iterator[Piece]:
+        """Change the pieces of a generated text, one at a time."""
+        return pieces
+
+    def _finish_pieces(self, pieces: list[Piece], prompt: str) -> list[Piece]:
+        """Change the pieces of a generated text, when all of them are known."""
+        return pieces
 
     def _preceding(self, ids: list[int]) -> list[int]:
         """What precedes the generated text, for repetition rules and for decoding: the prompt."""
@@ -263,12 +257,10 @@ class GenerationMixin(TextModel):
 
     def _encode_prompts(self, prompts: Sequence[str], overflow: str) -> list[list[int]]:
         if overflow not in OVERFLOW:
-            raise InvalidSetting(
-                f"overflow = {overflow!r}. Expected {' or '.join(OVERFLOW)}.", key="overflow", value=overflow
-            )
+            raise invalid("overflow", overflow, f"must be {' or '.join(OVERFLOW)}.")
         prompt_ids = [encoding.ids.tolist() for encoding in self.tokenizer.encode_batch(list(prompts))]
         for prompt, ids in zip(prompts, prompt_ids, strict=True):
-            if overflow == "error" and self._num_overflowing(len(ids)):
+            if overflow == "error" and self._overflow(len(ids)):
                 raise InvalidSetting(
                     f"The prompt {prompt[:30]!r}… has {len(ids):,} tokens, but the model's window has room for "
                     f"{self.network.window - 1:,}. Shorten it, or use overflow = 'slide'.",
@@ -277,7 +269,7 @@ class GenerationMixin(TextModel):
                 )
         return prompt_ids
 
-    def _num_overflowing(self, length: int) -> int:
+    def _overflow(self, length: int) -> int:
         if not self.network.has_sliding_window:
             return 0
         window, stride = self.network.window, self.network.stride

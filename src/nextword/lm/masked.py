@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import PSEUDO, FramedText, Guess, Progress, Score, ignore_progress
 from nextword.generation.infilling import BLANK, MOST
 from nextword.lm.blank_filling import BlankFillingMixin
@@ -47,11 +47,7 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
         window = network.window or WINDOW
         self.room = min(window, longest or window) - len(frame_ids(network, ()).ids)
         if self.room < 1 + MOST:
-            raise InvalidSetting(
-                f"A window of {window} tokens has no room for a text and its special tokens. Use a longer window.",
-                key="window",
-                value=window,
-            )
+            raise invalid("window", window, "has no room for a text and its special tokens.")
         self.context = self.room
         self.stride = 1
 
@@ -83,16 +79,8 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
             np.flatnonzero(encoding.spans[:, 1] > start) for encoding, start in zip(encodings, starts, strict=True)
         ]
         scores = self.hide([encoding.ids for encoding in encodings], positions)
-        counts_lines = self.tokenizer.end is None
-        settings = self.kind, self.tokenizer.lossless, self.context, self.stride
         return [
-            Score(
-                float(hidden.nats.sum()),
-                len(at),
-                len(text.split()) + (text.count("\n") if counts_lines else 0),
-                len(text.encode()),
-                *settings,
-            )
+            self._make_score(text, float(hidden.nats.sum()), len(at))
             for text, at, hidden in zip(texts, positions, scores, strict=True)
         ]
 
@@ -150,9 +138,7 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
         room = min(context or self.room, self.room)
         stride = min(stride, room)
         if context < 0 or stride < 1:
-            raise InvalidSetting(
-                f"context = {context}, stride = {stride}: expected numbers of tokens.", key="context", value=context
-            )
+            raise invalid("context", context, f"and stride = {stride} must be numbers of tokens.")
         scores = [HiddenTokenScores(np.zeros(len(at)), np.zeros(len(at), bool)) for at in positions]
         total, done = sum(map(len, positions)), 0
         windows = self._windows(texts, positions, room, stride)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,8 @@ import torch
 from torch import Tensor
 
 from nextword.batching.seq2seq import pad_rows
-from nextword.core.errors import InvalidSetting, NextwordError
-from nextword.core.types import EXACT, Beam, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
+from nextword.core.errors import InvalidSetting, NextwordError, invalid
+from nextword.core.types import EXACT, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
 from nextword.data.text_to_text import has_denoising, is_tasks, list_prefixes
 from nextword.generation.beam_search import Hypothesis
 from nextword.generation.infilling import (
@@ -50,7 +51,6 @@ from nextword.generation.infilling import (
     split_spans,
     unwritable_ids,
 )
-from nextword.lm.base import Candidate
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
 from nextword.objectives import trains_on_pairs
@@ -80,12 +80,11 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         self.is_bidirectional = network.is_bidirectional
         if not self.is_bidirectional:
             self.disable("embed")
-        self.looks = bool(network.has_attention)
+        self.has_attention = bool(network.has_attention)
         self._unknown = next((id for name, id in tokenizer.special.items() if "unk" in name.lower()), None)
         self._has_sentinels = any(name.startswith(SENTINEL) for name in tokenizer.special)
-        self.longest, self.prefixes, trained_to_fill = _read_training(name)
-        self.mends = self._has_sentinels and trained_to_fill
-        self._pieces: WordPieces | None = None
+        self.training_length, self.prefixes, trained_to_fill = _read_training(name)
+        self.fills_spans = self._has_sentinels and trained_to_fill
 
     @property
     def end(self) -> int:
@@ -101,7 +100,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
             return "This model was trained on pairs, not to fill blanks. Use GLM, or a T5 before fine-tuning."
         if ability == "alignment":
             return f"{type(self.network).__name__} has no attention that could be shown."
-        if self.mends:
+        if self.fills_spans:
             return (
                 f"This model fills all blanks of a text at once and cannot {ability}. Use `nextword generate RUN "
                 '"The ___ sat on the ___."`, with --beam 5 --n-best 5 for several.'
@@ -121,12 +120,9 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
                 f"{len(texts)} texts need as many sources (given = …); got {0 if given is None else len(given)}.",
                 key="given",
             )
-        sources, targets = self._encode_prompts(given, "slide"), self._encode_prompts(texts, "slide")
-        nats = self._target_nats(sources, targets)
-        return [
-            Score(float(cost), len(ids), len(text.split()), len(text.encode()), EXACT, self.tokenizer.lossless)
-            for text, ids, cost in zip(texts, targets, nats, strict=True)
-        ]
+        targets = self._encode_sources(texts)
+        nats = self._target_nats(self._encode_sources(given), targets)
+        return [self._make_score(text, cost, len(ids)) for text, ids, cost in zip(texts, targets, nats, strict=True)]
 
     def _target_nats(self, sources: list[list[int]], targets: list[list[int]]) -> list[float]:
         nats = [0.0] * len(targets)
@@ -140,38 +136,6 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
 
     # -------------------------------------------------------------------------------------------- generate
 
-    def generate(
-        self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
-    ) -> Iterator[Piece]:
-        """Yield pieces of the target as they are generated; the prompt is the source."""
-        self._check_prefixes([prompt])
-        pieces = super().generate(prompt, how, stop, overflow)
-        return self._copy_while_streaming(pieces, prompt) if self._copies else pieces
-
-    def generate_many(
-        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
-    ) -> list[list[Piece]]:
-        self._check_prefixes(prompts)
-        texts = super().generate_many(prompts, how, stop, overflow)
-        if not self._copies:
-            return texts
-        return [self._copy_unknown_words(pieces, prompt) for pieces, prompt in zip(texts, prompts, strict=True)]
-
-    def n_best_many(
-        self,
-        prompts: Sequence[str],
-        how: Beam = Beam(),
-        stop: Stop = Stop(),
-        n: int | None = None,
-        overflow: str = "slide",
-    ) -> list[list[Candidate]]:
-        self._check_prefixes(prompts)
-        candidates = super().n_best_many(prompts, how, stop, n, overflow)
-        return [
-            [replace(candidate, text=self._copy_into_candidate(candidate, prompt).lstrip()) for candidate in best]
-            for best, prompt in zip(candidates, prompts, strict=True)
-        ]
-
     def _preceding(self, ids: list[int]) -> list[int]:
         return []
 
@@ -184,9 +148,9 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
     @torch.no_grad()
     def alignment(self, text: str, source: str) -> Alignment:
         """The attention on the tokens of the source while this text is generated."""
-        if not self.looks:
+        if not self.has_attention:
             raise self.unsupported("alignment")
-        target_ids, source_ids = self._encode_prompts([text, source], "slide")
+        target_ids, source_ids = self._encode_sources([text, source])
         weights = self._attention(target_ids, source_ids)
         return Alignment(self._show(source_ids), self._show(target_ids), weights.double().cpu().numpy())
 
@@ -204,19 +168,20 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
     @property
     def _copies(self) -> bool:
         """Whether source words replace unknown words."""
-        return self.looks and self._unknown is not None
+        return self.has_attention and self._unknown is not None
 
-    def _copy_while_streaming(self, pieces: Iterator[Piece], source: str) -> Iterator[Piece]:
+    def _finish_stream(self, pieces: Iterator[Piece], prompt: str) -> Iterator[Piece]:
         ids: list[int] = []
         for piece in pieces:
             ids += piece.ids
-            if self._unknown not in piece.ids:
-                yield piece
-            else:  # the rest is not known yet, so each unknown word costs a look at the attention of its own
-                yield self._copy_unknown_words([piece], source, ids)[0]
+            # The rest is not known yet, so each unknown word costs a look at the attention of its own.
+            yield self._copy_words([piece], prompt, ids)[0] if self._copies and self._unknown in piece.ids else piece
+
+    def _finish_pieces(self, pieces: list[Piece], prompt: str) -> list[Piece]:
+        return self._copy_words(pieces, prompt) if self._copies else pieces
 
     @torch.no_grad()
-    def _copy_unknown_words(self, pieces: list[Piece], source: str, ids: list[int] | None = None) -> list[Piece]:
+    def _copy_words(self, pieces: list[Piece], source: str, ids: list[int] | None = None) -> list[Piece]:
         """Replace unknown words by source words. `ids`: all tokens up to the last piece, if pieces are missing."""
         ids = ids or [id for piece in pieces for id in piece.ids]
         encoding = self.tokenizer.encode(source)
@@ -239,20 +204,6 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         name = self._unknown_name
         return text.replace(name, word) if name in text else text + word
 
-    @torch.no_grad()
-    def _copy_into_candidate(self, candidate: Candidate, source: str) -> str:
-        """A candidate's text with source words in place of unknown ones."""
-        encoding = self.tokenizer.encode(source)
-        if not self._copies or self._unknown not in candidate.ids or not len(encoding):
-            return candidate.text
-        weights = self._attention(list(candidate.ids), [*encoding.ids.tolist(), self.end])[:, : len(encoding)]
-        text, rest = "", candidate.text
-        for id, at in zip(candidate.ids, weights.argmax(1).tolist(), strict=True):
-            before, name, after = rest.partition(self._unknown_name)
-            if id == self._unknown and name:
-                text, rest = text + before + self._copy_word(name, encoding, at, source), after
-        return text + rest
-
     @property
     def _unknown_name(self) -> str:
         return next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
@@ -260,10 +211,10 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
     # -------------------------------------------------------------------------------------------- infill
 
     @property
-    def writes_pieces(self) -> bool:
-        return self.mends
+    def can_infill(self) -> bool:
+        return self.fills_spans
 
-    def blanks(self, text: str) -> int:
+    def count_blanks(self, text: str) -> int:
         return len(LINES.findall(text))
 
     def infill_many(
@@ -273,9 +224,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         check_infilling(how, stop, n)
         split = [self._split_at_blanks(text) for text in texts]
         how = self._check_decoding(how)
-        if self._pieces is None:
-            self._pieces = WordPieces(self.tokenizer)
-        decoder = SentinelDecoder(self.network, self.sentinels, self.end, self._pieces)
+        decoder = SentinelDecoder(self.network, self.sentinels, self.end, self._word_pieces)
         forbidden = [id for id in unwritable_ids(self.tokenizer, self.end) if id not in self.sentinels]
         sources = [self._encode_with_sentinels(parts) for parts in split]
         results: list[list[Filled]] = [[] for _ in texts]
@@ -299,9 +248,13 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         nats = self._target_nats(sources, [[first, *ids, second] for ids in spans])
         sentinel_nats = self._target_nats(sources, [[first] for _ in spans])  # not part of the filling
         return [
-            Score(total - own, len(ids) + 1, len(text.split()), len(text.encode()), EXACT, self.tokenizer.lossless)
+            self._make_score(text, total - own, len(ids) + 1)
             for total, own, ids, text in zip(nats, sentinel_nats, spans, fillings, strict=True)
         ]
+
+    @cached_property
+    def _word_pieces(self) -> WordPieces:
+        return WordPieces(self.tokenizer)
 
     @property
     def sentinels(self) -> list[int]:
@@ -309,7 +262,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
 
     def _split_at_blanks(self, text: str) -> list[str]:
         """The parts of a text around its blanks."""
-        if not self.mends:
+        if not self.fills_spans:
             raise self.unsupported("infill")
         self._refuse_sentinels([text])
         parts = LINES.split(text)
@@ -342,32 +295,36 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
 
     # -------------------------------------------------------------------------------------------- reading sources
 
-    def beyond(self, prompt: str) -> int:
+    def num_overflowing(self, prompt: str) -> int:
         return 0
 
     def num_longer_than_training(self, sources: Sequence[str]) -> int:
         """How many sources are longer than any that the run was trained on; 0 if that is unknown."""
-        if not self.longest:
+        if not self.training_length:
             return 0
-        return sum(len(encoding) + 1 > self.longest for encoding in self.tokenizer.encode_batch(list(sources)))
+        return sum(len(encoding) + 1 > self.training_length for encoding in self.tokenizer.encode_batch(list(sources)))
 
     def _encode_prompts(self, prompts: Sequence[str], overflow: str) -> list[list[int]]:
-        self._refuse_sentinels(prompts)
-        sources = [[*ids, self.end] for ids in super()._encode_prompts(prompts, overflow)]
+        self._check_prefixes(prompts)
+        sources = self._encode_sources(prompts, overflow)
         for prompt, ids in zip(prompts, sources, strict=True):
-            if overflow == "error" and self.longest and len(ids) > self.longest:
+            if overflow == "error" and 0 < self.training_length < len(ids):
                 raise InvalidSetting(
                     f"The source {prompt[:30]!r}… has {len(ids):,} tokens, but this run was trained on at most "
-                    f"{self.longest:,}. Shorten it, or read it nevertheless (overflow = 'slide').",
+                    f"{self.training_length:,}. Shorten it, or read it nevertheless (overflow = 'slide').",
                     key="prompt",
                     value=len(ids),
                 )
         return sources
 
+    def _encode_sources(self, texts: Sequence[str], overflow: str = "slide") -> list[list[int]]:
+        self._refuse_sentinels(texts)
+        return [[*ids, self.end] for ids in super()._encode_prompts(texts, overflow)]
+
     def _refuse_sentinels(self, texts: Sequence[str]) -> None:
         for text in texts if self._has_sentinels else ():
             if SENTINEL in text:
-                remedy = "Write ___ for what is missing." if self.mends else "Remove it."
+                remedy = "Write ___ for what is missing." if self.fills_spans else "Remove it."
                 raise InvalidSetting(
                     f"The text {text[:40]!r} contains {SENTINEL}…>, the name of a special token, which would be read "
                     f"as plain letters. {remedy}",
@@ -380,20 +337,8 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         for prompt in prompts if self.prefixes else ():
             if prompt.startswith(self.prefixes):
                 continue
-            near = next((prefix for prefix in self.prefixes if prompt.startswith(prefix.rstrip())), None)
-            if near is not None:
-                raise InvalidSetting(
-                    f"The source {prompt[:40]!r} begins with '{near.rstrip()}', but the prefix is '{near}', with a "
-                    f"space and a text after it. Write '{near}…'.",
-                    key="prompt",
-                    value=prompt,
-                )
             known = ", ".join(f"'{prefix}'" for prefix in self.prefixes)
-            raise InvalidSetting(
-                f"The source {prompt[:40]!r} has no task prefix of this run. Begin it with one of {known}.",
-                key="prompt",
-                value=prompt,
-            )
+            raise invalid("prompt", prompt[:40], f"has no task prefix of this run. Begin it with {known} and a text.")
 
     @torch.no_grad()
     def _read_prompts(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:

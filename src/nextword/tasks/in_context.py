@@ -233,7 +233,7 @@ def draw_shots(texts: Sequence[Any], labels: Sequence[str], shots: int, seed: in
 
 def _score_labels(lm: Any, prompts: Sequence[str], labels: Sequence[str], after: str) -> list[tuple[float, int]]:
     """Nats and tokens of each label after its prompt, by the means that the model has."""
-    if lm.mends:
+    if lm.fills_spans:
         scores = lm.score_fillings([(prompt + " ", after) for prompt in prompts], labels)
     elif lm.is_seq2seq:
         scores = lm.score_many(labels, prompts)

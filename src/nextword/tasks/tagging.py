@@ -610,7 +610,7 @@ class Tagging(Task):
                 names=(*data.labels, *data.unseen),
                 spans=data.scheme != PLAIN,
                 metrics=metrics,
-                features=context.kept(words, progress) if context else None,
+                features=context.cached(words, progress) if context else None,
             )
             if cut:
                 notes.append(f"{cut:,} of {text.words:,} words of {split} are beyond the window, and are tagged unread")
@@ -742,7 +742,7 @@ class WordTagger(Predictor):
                     path=run,
                 )
             self._context = context
-        return self._context.of(words)
+        return self._context.read(words)
 
 
 def name_tags(tags: np.ndarray, labels: Sequence[str], scheme: str) -> tuple[str, ...]:

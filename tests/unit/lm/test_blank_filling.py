@@ -257,7 +257,7 @@ def test_what_cannot_be_is_said(lm: CausalLM) -> None:
 
 def test_others_write_no_pieces_and_say_so() -> None:
     other = wrap_network(lively(BERT, TOKENIZERS["wordpiece"], window=24), TOKENIZERS["wordpiece"])
-    assert not other.writes_pieces
+    assert not other.can_infill
     with pytest.raises(Unsupported) as unsupported:
         other.infill("the ___")
     assert unsupported.value.ability == "infill"

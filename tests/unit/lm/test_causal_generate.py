@@ -224,7 +224,7 @@ def test_a_least_length_above_the_greatest_is_refused(gpt: CausalLM) -> None:
 def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: CausalLM) -> None:
     """The window holds 48 tokens, the first of them the beginning's; when it is full it moves on by 24."""
     for length, gone in [(0, 0), (47, 0), (48, 23), (71, 23), (72, 47), (95, 47), (96, 71)]:
-        assert gpt.beyond("a" * length) == gone
+        assert gpt.num_overflowing("a" * length) == gone
     assert len(list(gpt.generate("a" * 48, stop=Stop(3, at_end=False)))) == 3
     assert len(list(gpt.generate("a" * 47, stop=Stop(3, at_end=False), overflow="error"))) == 3
     for call in (
@@ -240,7 +240,7 @@ def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: CausalLM) -> 
 
 def test_what_is_out_of_sight_does_not_count(gpt: CausalLM) -> None:
     prompt = "the king of the land went to see his house and all of it"
-    gone = gpt.beyond(prompt)
+    gone = gpt.num_overflowing(prompt)
     assert gone > 0
     other = "X" * gone + prompt[gone:]
     stop = Stop(5, at_end=False)
@@ -256,7 +256,7 @@ def test_what_is_out_of_sight_does_not_count(gpt: CausalLM) -> None:
 def test_forgetting_is_no_overflow_where_it_is_the_models_nature() -> None:
     for name in ("lstm", "nplm", "ngram"):
         lm = wrap_network(MODELS[name](), TOKENIZER)
-        assert lm.beyond("a" * 500) == 0
+        assert lm.num_overflowing("a" * 500) == 0
         assert len(list(lm.generate("a" * 500, stop=Stop(2, at_end=False), overflow="error"))) == 2
 
 

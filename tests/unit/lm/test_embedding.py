@@ -82,7 +82,7 @@ def test_layers_in_words() -> None:
     assert parse_layers("1,-1", widths) == {1: 0.5, 3: 0.5}
     assert parse_layers("1=0.25, 3=.75", widths) == {1: 0.25, 3: 0.75}
     assert parse_layers({0: 2, -4: 1}, widths) == {0: 3.0}
-    for layer, value in ((4, 4), ("-5", -5), ("last", "last"), ("3:1", "3:1")):
+    for layer, value in ((4, 4), ("-5", "-5"), ("last", "last"), ("3:1", "3:1")):
         with pytest.raises(InvalidSetting) as invalid:
             parse_layers(layer, widths)
         assert (invalid.value.key, invalid.value.value) == ("layer", value)

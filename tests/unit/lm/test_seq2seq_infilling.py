@@ -96,7 +96,7 @@ def test_likelihoods_are_the_networks_own(lm: Seq2SeqLM, how: Any) -> None:
     assert [id for id in source if id in marks] == marks[:2]
     assert lm.tokenizer.decode([id for id in source if id not in marks][:-1]) == "the king to the."
     (best,) = lm.infill("the king ___ to the ___.", over, Stop(40))
-    model = SentinelDecoder(lm.network, marks, lm.end, lm._pieces)  # type: ignore[arg-type]
+    model = SentinelDecoder(lm.network, marks, lm.end, lm._word_pieces)
     begun = model.begin(*lm._read_prompts([source]), [[True, True]])
     ((again, *_),) = generate_fillings(
         model, *begun, lm._check_decoding(over), 40, lm.end, [0], banned=[lm.tokenizer.special["<unk>"]]
@@ -143,7 +143,7 @@ def test_what_cannot_be(lm: Seq2SeqLM) -> None:
 
 def test_a_run_that_has_learnt_pairs_fills_nothing(lm: Seq2SeqLM) -> None:
     other = Seq2SeqLM(lm.network, lm.tokenizer)
-    other.mends = False
-    assert not other.writes_pieces
+    other.fills_spans = False
+    assert not other.can_infill
     with pytest.raises(Unsupported):
         other.infill("the ___")

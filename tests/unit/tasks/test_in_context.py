@@ -134,7 +134,7 @@ def test_what_makes_a_text_from_a_source_writes_the_label() -> None:
 
 def test_what_mends_texts_writes_the_label_in_its_place() -> None:
     lm = translator(4)
-    lm.mends = True
+    lm.fills_spans = True
     found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
     first, second = lm.sentinels[:2]
     encode = lm.tokenizer.encode

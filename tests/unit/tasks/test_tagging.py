@@ -179,12 +179,12 @@ def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -
     for slug in ("bert", "lstm", "elmo"):
         lm: Any = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
         context = ContextualVectors(lm, tmp_path / slug)
-        found = context.of(words)
+        found = context.read(words)
         assert found.shape == (context.layers, 7, context.width)
-        assert context.of([["10 000", "men"]]).shape[1] == 2  # some treebanks have words with spaces in them
-        alone = context.of([words[1]])
+        assert context.read([["10 000", "men"]]).shape[1] == 2  # some treebanks have words with spaces in them
+        alone = context.read([words[1]])
         np.testing.assert_allclose(alone, found[:, 3:6], atol=2e-3)
-        kept = context.kept(words)
+        kept = context.cached(words)
         assert isinstance(kept, np.memmap)
         np.testing.assert_array_equal(kept, found)
 
