@@ -14,7 +14,7 @@ from nextword.evaluation.prompt_tasks import load_task, task_names
 from nextword.metrics.squad import ANSWER_METRICS
 from nextword.tasks.datasets.base import PUBLISHED, TENTH_OF_TRAIN
 from nextword.tasks.datasets.catalog import BENCHMARKS, is_installed
-from nextword.tasks.question_answering import CATALOG_KIND as QUESTION_ANSWERING
+from nextword.tasks.datasets.questions import CATALOG_KIND as QUESTION_ANSWERING
 
 
 def list_tasks() -> list[dict[str, Any]]:

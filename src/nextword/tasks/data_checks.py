@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from nextword.data.tables import SEPARATOR, Rows
 
@@ -143,6 +143,13 @@ def _leaks(splits: Mapping[str, Rows]) -> list[str]:
         if in_dev:
             notes.append(f"{in_dev:,} {of} dev, which selects the checkpoint: this inflates the score")
     return notes
+
+
+def note_duplicates(keys: Mapping[str, Sequence[Hashable]], unit: str) -> list[str]:
+    """Return notes about examples of other splits that are also in train. `unit`: what the examples are."""
+    train = set(keys["train"])
+    counts = {split: sum(key in train for key in keys[split]) for split in keys if split != "train"}
+    return [f"{n:,} of {len(keys[split]):,} {unit} of {split} are in train too" for split, n in counts.items() if n]
 
 
 def _quote(key: Key) -> str:

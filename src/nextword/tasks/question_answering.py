@@ -28,8 +28,6 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -40,24 +38,17 @@ from torch import Tensor, nn
 
 from nextword.batching.examples import Bucketed, FramedExamples, UnknownWords
 from nextword.batching.settings import require_count
-from nextword.core.errors import DataError, InvalidSetting, NextwordError, UnknownName, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, Unsupported
 from nextword.core.io import refuse_existing
 from nextword.core.types import Batch, Encoding, FramedText, Loss, State, require_list, texts_of
-from nextword.data.catalog import catalog, find_entry, not_installed_error
-from nextword.data.conll import files_by_split
-from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_chunks, split_lines
-from nextword.data.squad import Question, Questions, collect_questions, make_question, read_squad
+from nextword.data.catalog import find_entry
+from nextword.data.files import plain_name, read_chunks
+from nextword.data.squad import Question
 from nextword.data.tables import (
-    DELIMITERS,
-    TABLE_JSON_SUFFIXES,
     Columns,
-    Rows,
     Table,
-    choose_held_out,
-    match_columns,
-    read_table,
 )
-from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0, find_best_threshold, score_answers
+from nextword.metrics.squad import find_best_threshold, score_answers
 from nextword.models.base import Network
 from nextword.models.framing import SPREAD
 from nextword.objectives.base import build_layout
@@ -78,6 +69,14 @@ from nextword.tasks.base import (
 )
 from nextword.tasks.classification import Classifier, sample_file, table_header
 from nextword.tasks.datasets.multiple_choice import has_candidates
+from nextword.tasks.datasets.questions import (
+    CATALOG_KIND,
+    CONTEXTS,
+    QUESTIONS,
+    note_empty_texts,
+    read_question_file,
+    read_questions,
+)
 from nextword.tasks.encoding import Framer
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.prediction_files import (
@@ -90,292 +89,8 @@ from nextword.tasks.prediction_files import (
 )
 from nextword.tokenizers.base import Tokenizer
 
-CATALOG_KIND = "questions"
-OFFICIAL = ("train-v1.1.json", "train-v2.0.json")
 SQUAD_KEYS = ('"paragraphs"', '"data"')
-CONTEXTS = ("context", "passage", "paragraph", "document", "article", "text", "second")  # names of columns
-QUESTIONS = ("question", "query", "text")
-ANSWERS = ("answers", "answer", "label", "target")
-STARTS = ("answer_start", "start")
-IDS = ("id", "qid", "question_id")
-ROLES = ("passage", "question", "answer")  # of the columns text, second and label
-MAX_NAMED = 3  # ids in a note
 BEST_SPANS = 20  # of a window
-
-
-# ------------------------------------------------------------------------------------------------ data
-
-
-@dataclass(frozen=True)
-class QuestionDataset(Dataset):
-    """Questions with their passages and answers."""
-
-    name: str
-    splits: Mapping[str, Questions]
-    columns: Columns = field(default_factory=Columns)
-    notes: tuple[str, ...] = ()
-
-    kind = "question_answering"
-    labels = ()
-
-    @property
-    def has_unanswerable(self) -> bool:
-        return any(split.has_unanswerable for split in self.splits.values() if split.is_labeled)
-
-    @property
-    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
-        return ANSWER_METRICS_2_0 if self.has_unanswerable else ANSWER_METRICS
-
-    @property
-    def balance(self) -> dict[str, float]:
-        """If some training questions have no answer, the fraction of either."""
-        train = self.splits["train"]
-        if not train.has_unanswerable:
-            return {}
-        without = sum(question.answers == () for question in train.all) / len(train)
-        return {"with an answer": 1 - without, "without": without}
-
-    @property
-    def trainable(self) -> Questions:
-        return self.splits["train"].trainable
-
-    @property
-    def fingerprint(self) -> str:
-        hasher = blake2b(digest_size=16)
-        for split in ("train", "dev"):
-            for one in self.splits[split].all:
-                parts = (one.id, one.question, one.context, *(one.answers or ()), *map(str, one.starts))
-                hasher.update("\x1e".join(parts).encode("utf-8", "replace") + b"\x1d")
-        return hasher.hexdigest()
-
-    def training_texts(self) -> list[str]:
-        train = self.splits["train"].all
-        return [*dict.fromkeys(question.context for question in train), *(question.question for question in train)]
-
-
-def read_questions(source: str, columns: Columns = Columns()) -> QuestionDataset:
-    """Read SQuAD by its name, its official JSON, a table with question, context and answer, or a folder of such files.
-
-    A table may have `id`, which is used if it is unique, and `answer_start`, the character where the answer begins;
-    without it, the first place where the answer stands as whole words is used. An empty answer means that there is
-    none. Without a dev split a tenth of the passages is held out, with all their questions.
-    """
-    path = Path(source).expanduser()
-    entry = find_entry(source)
-    notes: list[str] = []
-    if entry is not None and entry.kind == CATALOG_KIND and not path.exists():
-        folder = entry.find_folder()
-        if folder is None:
-            raise not_installed_error(entry)
-        files = {("dev" if split == "valid" else split): found[0] for split, found in entry.locate(folder).items()}
-        if "train" in files and files["train"].name not in OFFICIAL:
-            notes.append(f"the official training file is not here; {files['train'].name} is used instead")
-        name = entry.name
-    elif path.is_dir():
-        files, name = files_by_split(path), str(path)
-    elif path.is_file():
-        files, name = {"train": path}, str(path)
-    else:
-        known = [one.name for one in catalog().values() if one.kind == CATALOG_KIND]
-        raise UnknownName(
-            f"There are no questions at {source}. Expected SQuAD's JSON, a csv or jsonl file with the columns "
-            f"question, context and answer, a folder with such train and dev files, or one of {', '.join(known)}.",
-            name=source,
-            known=known,
-        )
-    if "train" not in files:
-        raise DataError(f"{source} has no training questions here, only {', '.join(files)}.", path=source)
-    splits, used = {}, Columns()
-    for split, file in sorted(files.items(), key=lambda item: item[0] != "train"):
-        required = columns if split == "train" else Columns()
-        splits[split], found, table = read_question_file(file, columns, required)
-        used = found if split == "train" else used
-        notes += table.notes if table else ()
-    roles = [f"{role} '{column}'" for role, column in zip(ROLES, vars(used).values(), strict=True) if column]
-    notes += [f"columns: {', '.join(roles)}"] if roles else []
-    return _check(QuestionDataset(name, splits, used, tuple(notes)))
-
-
-def read_question_file(
-    path: str | Path, usual: Columns = Columns(), required: Columns = Columns()
-) -> tuple[Questions, Columns, Table | None]:
-    """The questions of SQuAD's JSON or of a table; the columns that were used; and the table.
-
-    Columns have the `usual` names, if they exist; the required ones must exist.
-    """
-    text = "".join(read_chunks(path))
-    if _is_official(Path(plain_name(path)).suffix.lower(), text):
-        return read_squad(FROM_STDIN if str(path) == STDIN else path, text), Columns(), None
-    table = read_table(path, partial(_is_header, usual, required), split_lines([text]))
-    columns = find_columns(table, match_columns(table, usual, required))
-    return collect_questions(table.name, _read_rows(table, columns)), columns, table
-
-
-def _is_header(usual: Columns, required: Columns, cells: Sequence[str]) -> bool:
-    """Whether these are names of columns with a question and a passage among them."""
-    header = Table("", list(cells), [])
-    try:
-        find_columns(header, match_columns(header, usual, required))
-    except NextwordError:
-        return False
-    return True
-
-
-def _is_official(suffix: str, text: str) -> bool:
-    """SQuAD's JSON, by its suffix; if that says nothing, as of standard input, by its beginning."""
-    is_table = suffix in (*DELIMITERS, *TABLE_JSON_SUFFIXES)
-    if suffix != ".json" and (is_table or text.lstrip()[:1] != "{" or '"data"' not in text):
-        return False
-    try:
-        first = json.loads(text.lstrip().partition("\n")[0])
-    except ValueError:
-        return True
-    return not isinstance(first, dict) or "data" in first  # not JSON lines
-
-
-def find_columns(table: Table, named: Columns = Columns()) -> Columns:
-    """The columns of the passage (`text`), the question (`second`) and the answer (`label`, "" if there is none)."""
-    by_name = {name.lower(): name for name in reversed(table.header)}
-    for name in (named.text, named.second, named.label):
-        if name:
-            table.column(name)
-    if table.kind == "lines" and len(table.header) == 2 and not (named.text or named.second):
-        return Columns(*reversed(table.header))  # question, tab, passage
-    found = {}
-    taken = [named.text, named.second, named.label]
-    for role, option, known, what in (
-        ("text", "--text", CONTEXTS, "passage"),
-        ("second", "--text-pair", QUESTIONS, "question"),
-    ):
-        name = vars(named)[role]
-        found[role] = name or next((by_name[one] for one in known if one in by_name and by_name[one] not in taken), "")
-        if not found[role]:
-            raise DataError(
-                f"{table.name}: which column is the {what}? Its columns are {', '.join(table.header[:8])}. Name it "
-                f"with {option}.",
-                path=table.name,
-            )
-        taken.append(found[role])
-    label = named.label or next((by_name[one] for one in ANSWERS if one in by_name and by_name[one] not in taken), "")
-    return Columns(found["text"], found["second"], label)
-
-
-def _read_rows(table: Table, columns: Columns) -> Iterator[tuple[Question, bool]]:
-    by_name = {name.lower(): name for name in reversed(table.header)}
-    contexts, questions = table.column(columns.text), table.column(columns.second)
-    ids = next((table.column(by_name[one]) for one in IDS if one in by_name), [])
-    ids = ids if len(set(ids)) == len(table.rows) else [str(i) for i in range(len(table.rows))]
-    starts = next((table.column(by_name[one]) for one in STARTS if one in by_name), None)
-    answers = table.column(columns.label) if columns.label else None
-    for i, (context, question) in enumerate(zip(contexts, questions, strict=True)):
-        parsed = None
-        if answers is not None:
-            parsed = _parse_answers(answers[i], starts[i] if starts else "", table.name, i + 1)
-        yield make_question(ids[i], question.strip(), context, parsed)
-
-
-def _parse_answers(cell: str, start: str, name: str, row: int) -> list[tuple[str, int | None]]:
-    """A text; or JSON: a list of texts or of SQuAD's objects, or {"text": […], "answer_start": […]}."""
-    near: int | None = None
-    if start.strip():
-        try:
-            near = int(start)
-        except ValueError:
-            raise DataError(
-                f"{name}, row {row}: the answer's start is {start!r}. Expected an integer.", path=name, line=row
-            ) from None
-    value: Any = cell
-    if cell[:1] in ("[", "{"):
-        try:
-            value = json.loads(cell)
-        except ValueError:
-            value = cell  # an answer that begins with a bracket
-    if isinstance(value, dict) and isinstance(value.get("text"), list):
-        places = value.get("answer_start") or [None] * len(value["text"])
-        value = [{"text": text, "answer_start": at} for text, at in zip(value["text"], places, strict=False)]
-    if isinstance(value, str):
-        return [(value, near)] if value.strip() else []
-    if isinstance(value, list):
-        answers = [(one, None) if isinstance(one, str) else _parse_object(one) for one in value]
-        if all(answer is not None for answer in answers):
-            return [answer for answer in answers if answer is not None]
-    raise DataError(
-        f"{name}, row {row}: the answers are {cell[:60]!r}. Expected a text, or a JSON list of texts.",
-        path=name,
-        line=row,
-    )
-
-
-def _parse_object(value: Any) -> tuple[str, int | None] | None:
-    if not isinstance(value, dict) or not isinstance(value.get("text"), str):
-        return None
-    start = value.get("answer_start")
-    return value["text"], start if isinstance(start, int) else None
-
-
-def _check(data: QuestionDataset) -> QuestionDataset:
-    splits, notes = dict(data.splits), list(data.notes)
-    train = splits["train"]
-    if not train.is_labeled:
-        question = next(one for one in train.all if one.answers is None)
-        raise DataError(
-            f"{train.name}: question {question.id!r} has no 'answers'. Training needs them.", path=train.name
-        )
-    if not any(one.place for one in train.all):
-        raise DataError(f"{train.name}: no answer occurs in its passage. Is --label the right column?", path=train.name)
-    if "dev" not in splits:
-        chosen = set(choose_held_out(Rows([one.context for one in train.all]), by_class=False))
-        if not chosen or len(chosen) == len(train):
-            raise DataError(
-                f"{train.name} has too few passages to hold some out: {len(train)} questions. Give more, or a folder "
-                "with a train and a dev file.",
-                path=train.name,
-            )
-        halves = [[one for i, one in enumerate(train.all) if (i in chosen) == wanted] for wanted in (False, True)]
-        splits |= {split: train.only(half) for split, half in zip(("train", "dev"), halves, strict=True)}
-        notes.append(
-            f"no dev split: {len(chosen):,} of {len(train):,} questions are held out with their passages, the same "
-            "ones each time"
-        )
-    if not splits["dev"].is_labeled:
-        raise DataError(f"{splits['dev'].name}: dev has no answers. Expected answers there.", path=splits["dev"].name)
-    for split, questions in splits.items():
-        notes += _notes_on_answers(split, questions)
-    notes += _duplicate_notes(splits)
-    return replace(data, splits=splits, notes=tuple(notes))
-
-
-def _notes_on_answers(split: str, questions: Questions) -> list[str]:
-    notes = []
-    if questions.moved:
-        notes.append(
-            f"{len(questions.moved):,} questions of {split} have an answer at another place than the file says: the "
-            "nearest place is used"
-        )
-    if questions.absent:
-        named = ", ".join(questions.absent[:MAX_NAMED]) + (", …" if len(questions.absent) > MAX_NAMED else "")
-        notes.append(
-            f"{len(questions.absent):,} of {len(questions):,} questions of {split} have an answer that does not occur "
-            f"in the passage ({named}): it is not learned"
-        )
-    return notes + note_empty_texts(questions, split)
-
-
-def note_empty_texts(questions: Questions, split: str = "") -> list[str]:
-    where = f" of {split}" if split else ""
-    columns = {"question": [one.question for one in questions.all], "passage": [one.context for one in questions.all]}
-    counts = {name: sum(not text.strip() for text in texts) for name, texts in columns.items()}
-    return [f"{n:,} of {len(questions):,} questions{where} have an empty {name}" for name, n in counts.items() if n]
-
-
-def _duplicate_notes(splits: Mapping[str, Questions]) -> list[str]:
-    train = {(one.question, one.context) for one in splits["train"].all}
-    notes = []
-    for split in splits.keys() - {"train"}:
-        n = sum((one.question, one.context) in train for one in splits[split].all)
-        if n:
-            notes.append(f"{n:,} of {len(splits[split]):,} questions of {split} are in train too, with their passage")
-    return sorted(notes)
 
 
 # ------------------------------------------------------------------------------------------------ examples

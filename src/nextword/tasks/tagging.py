@@ -42,7 +42,7 @@ from nextword.data.conll import KIND as CATALOG_KIND
 from nextword.data.conll import TaggedSentence, TaggedText, detect_scheme, is_tagged, open_tagged, read_tagged
 from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_lines
 from nextword.data.segmentation import join_words
-from nextword.data.tables import Columns, Rows, choose_held_out, looks_like_header
+from nextword.data.tables import Columns, looks_like_header
 from nextword.data.tag_schemes import (
     OUTSIDE,
     PLAIN,
@@ -71,9 +71,11 @@ from nextword.tasks.base import (
     Task,
     TaskConfig,
     TaskObjective,
+    hold_out_dev,
     splits_beyond_dev,
 )
 from nextword.tasks.classification import sample_file
+from nextword.tasks.data_checks import note_duplicates
 from nextword.tasks.encoding import max_text_tokens, require_encoder
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.mixtures import split_names
@@ -165,9 +167,9 @@ def read_tags(source: str, column: str = "", scheme: str = "BIOES") -> TagDatase
     if own_scheme not in (PLAIN, scheme):
         splits = {split: _convert(text, scheme) for split, text in splits.items()}
         notes.append(f"tags are {own_scheme}, converted to {scheme}")
-    if "dev" not in splits:
-        splits, note = _hold_out(splits)
-        notes.append(note)
+    sentences = [" ".join(sentence.words) for sentence in splits["train"].sentences]
+    splits, more = hold_out_dev(splits, sentences, splits["train"].name, "sentences")
+    notes += more
     seen = {split: {tag for sentence in text.sentences for tag in sentence.tags} for split, text in splits.items()}
     labels = sorted(seen["train"], key=lambda tag: (tag != OUTSIDE, parse_tag(tag)[1], tag))
     if len(labels) < 2:
@@ -182,41 +184,12 @@ def read_tags(source: str, column: str = "", scheme: str = "BIOES") -> TagDatase
                 f"{split} has {len(new)} tags that training lacks ({', '.join(new[:3])}): they count as missed"
             )
     learned = PLAIN if own_scheme == PLAIN else scheme
-    notes += _duplicate_notes(splits)
+    notes += note_duplicates({split: [s.words for s in text.sentences] for split, text in splits.items()}, "sentences")
     return TagDataset(source, splits, tuple(labels), tuple(unseen), learned, Columns(label=column), tuple(notes))
 
 
 def _convert(text: TaggedText, scheme: str) -> TaggedText:
     return replace(text, sentences=[replace(one, tags=tuple(convert_tags(one.tags, scheme))) for one in text.sentences])
-
-
-def _hold_out(splits: Mapping[str, TaggedText]) -> tuple[dict[str, TaggedText], str]:
-    text = splits["train"]
-    chosen = set(choose_held_out(Rows([" ".join(sentence.words) for sentence in text.sentences]), by_class=False))
-    if not chosen or len(chosen) == len(text):
-        raise DataError(
-            f"{text.name} has {len(text)} sentences, too few to hold some out. Give more, or a folder with a train and "
-            "a dev file.",
-            path=text.name,
-        )
-    train, dev = (
-        replace(text, sentences=[one for i, one in enumerate(text.sentences) if (i in chosen) == wanted])
-        for wanted in (False, True)
-    )
-    note = f"no dev split: {len(chosen):,} of {len(text):,} sentences are held out, the same ones each time"
-    return {**splits, "train": train, "dev": dev}, note
-
-
-def _duplicate_notes(splits: Mapping[str, TaggedText]) -> list[str]:
-    train = {sentence.words for sentence in splits["train"].sentences}
-    counts = {
-        split: sum(sentence.words in train for sentence in splits[split].sentences)
-        for split in ("dev", "test")
-        if split in splits
-    }
-    return [
-        f"{n:,} of {len(splits[split]):,} sentences of {split} are in train too" for split, n in counts.items() if n
-    ]
 
 
 # ------------------------------------------------------------------------------------------------ examples

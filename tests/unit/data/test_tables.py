@@ -10,7 +10,7 @@ from nextword import tasks as transfer
 from nextword.core.errors import DataError, InvalidSetting, NextwordError
 from nextword.data.files import read_lines
 from nextword.data.tables import Columns, Table, explain_columns, guess_columns, has_columns, read_table
-from nextword.tasks.question_answering import read_questions
+from nextword.tasks.datasets.questions import read_questions
 from nextword.tasks.text_data import read_one
 from tests.support.errors import raises
 from tests.support.tiny_transfer import coloured, run_of, written

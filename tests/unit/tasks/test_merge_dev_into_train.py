@@ -7,8 +7,8 @@ import pytest
 from nextword import tasks as transfer
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.tasks.base import DEV_IS_TRAINED_ON
+from nextword.tasks.datasets.questions import QuestionDataset
 from nextword.tasks.plan import make_plan
-from nextword.tasks.question_answering import QuestionDataset
 from nextword.tasks.tagging import read_tags
 from nextword.tasks.text_data import read_one, read_text_data
 

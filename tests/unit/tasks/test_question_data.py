@@ -13,8 +13,8 @@ from nextword.core.errors import NextwordError, UnknownName
 from nextword.data.squad import NOT_FOUND, locate_answer, read_squad
 from nextword.data.tables import Columns
 from nextword.tasks.base import draw_fraction
+from nextword.tasks.datasets.questions import read_question_file, read_questions
 from nextword.tasks.plan import make_plan
-from nextword.tasks.question_answering import read_question_file, read_questions
 from tests.support.tiny_questions import as_json, as_lines, squad
 from tests.support.tiny_transfer import run_of, written
 
@@ -243,7 +243,7 @@ def test_a_folder_and_what_is_in_both_splits(tmp_path: Path) -> None:
     as_json(tmp_path / "train-v2.0.json", content)
     as_json(tmp_path / "dev-v2.0.json", content)
     data = read_questions(str(tmp_path))
-    assert "12 of 12 questions of dev are in train too, with their passage" in data.notes
+    assert "12 of 12 questions of dev are in train too" in data.notes
     assert data.has_unanswerable
     assert data.metrics == ("answer_f1", "exact", "has_answer_f1", "no_answer_f1")
     assert data.balance["without"] == pytest.approx(sum(not one.answers for one in data.splits["dev"].all) / 12)
