@@ -23,7 +23,7 @@ def test_beam_search_without_end_equals_transformers(width: int, rules: dict[str
     ids = torch.randint(1, SIZE, (3, 4), generator=torch.Generator().manual_seed(2))
     state = ours.prompt(ids[:, :-1], torch.full((3,), 3))
     written = ids.tolist()
-    found = beam_search(ours, ids[:, -1], state, Beam(width, 1.0, **rules), 9, written=written, banned=[0])  # type: ignore[arg-type]
+    found = beam_search(ours, ids[:, -1], state, Beam(width, 1.0, **rules), 9, preceding=written, forbidden=[0])  # type: ignore[arg-type]
     more: dict[str, Any] = {"num_return_sequences": width, "length_penalty": 1.0} if width > 1 else {}
     want = theirs.generate(
         ids,

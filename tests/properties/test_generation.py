@@ -125,7 +125,7 @@ def test_greedy_with_bias_and_min_length_equals_hand_computation(seed, least, bi
             row[END] = -math.inf
         before, last = last, row.index(max(row))
         expected.append(last)
-    stream = generate_tokens(model, *model.start(1), Greedy(bias=bias), end=END, least=least)
+    stream = generate_tokens(model, *model.start(1), Greedy(bias=bias), end=END, min_length=least)
     assert [id for id, _ in islice(stream, 8)] == expected
 
 
@@ -140,7 +140,7 @@ def test_wide_beam_with_bias_and_min_length_finds_the_best(seed, n, least, bias)
         if END not in ids[:least]
     }
     ranked = sorted(scores.values(), reverse=True)
-    found = beam_search(model, *model.start(1), Beam(4**length, bias=bias), length, END, n=n, least=least)[0]
+    found = beam_search(model, *model.start(1), Beam(4**length, bias=bias), length, END, n=n, min_length=least)[0]
     assert [one.score for one in found] == pytest.approx(ranked[: len(found)], abs=1e-4)
     assert all(END not in one.ids[:least] for one in found)
 
@@ -209,7 +209,7 @@ def test_no_ngram_is_ever_written_twice(seed, n):
         *(
             id
             for id, _ in islice(
-                generate_tokens(model, *model.start(1), Sample(seed=seed, no_repeat=n), written=[1]), 40
+                generate_tokens(model, *model.start(1), Sample(seed=seed, no_repeat=n), preceding=[1]), 40
             )
         ),
     ]

@@ -30,15 +30,15 @@ def slow_search(
     end: int | None = None,
     *,
     n: int | None = None,
-    written: Sequence[Sequence[int]] | None = None,
-    banned: Iterable[int] = (),
-    least: int = 0,
+    preceding: Sequence[Sequence[int]] | None = None,
+    forbidden: Iterable[int] = (),
+    min_length: int = 0,
     patient: bool = False,
 ) -> list[list[Hypothesis]]:
     """As `nextword.generation.beam_search.search`; with `patient` it goes on until nothing is open."""
     check_decoding(how)
     searches = [_Search(how, length, end, n or how.width, patient) for _ in last]
-    rules = LogitsProcessor(how, written or [()] * len(last), banned, end=end, least=least)
+    rules = LogitsProcessor(how, preceding or [()] * len(last), forbidden, end, min_length)
     for _ in range(length):
         log_probs, state = model.step(last, state)  # (R, V): the open hypotheses of all searches, one after another
         scores = rules.scores(log_probs)

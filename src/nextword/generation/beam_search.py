@@ -41,6 +41,7 @@ class BeamModel(Autoregressive, Protocol):
     has_attention: bool
 
     def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State: ...
+    def covered(self, state: State) -> Tensor: ...  # with attention: (R, S), the attention that each source token got
 
 
 @dataclass(frozen=True)
@@ -68,20 +69,20 @@ def beam_search(
     end: int | None = None,
     *,
     n: int | None = None,
-    written: Sequence[Sequence[int]] | None = None,
-    banned: Iterable[int] = (),
-    least: int = 0,
+    preceding: Sequence[Sequence[int]] | None = None,
+    forbidden: Iterable[int] = (),
+    min_length: int = 0,
 ) -> list[list[Hypothesis]]:
     """The best `n` continuations (all `width` if None) of each of the rows `last` (B,), best first.
 
-    A continuation is complete with `end`, after at least `least` other tokens, or cut at `length` tokens; both compete,
-    because together they are all that the model can generate. With n < width the search stops as soon as the n best are
-    certain. Consumes the state.
+    A continuation is complete with `end`, after at least `min_length` other tokens, or cut at `length` tokens; both
+    compete, because together they are all that the model can generate. With n < width the search stops as
+    soon as the n best are certain. Consumes the state.
     """
     check_decoding(how)
     require_attention(model, how)
     beams = _Beams(how, length, end, n or how.width, last)
-    rules = LogitsProcessor(how, written or [()] * len(last), banned, end=end, least=least, beams=True)
+    rules = LogitsProcessor(how, preceding or [()] * len(last), forbidden, end, min_length)
     for _ in range(length if len(last) else 0):
         log_probs, state = model.step(last, state)  # (R, V): first one row per search, then one per slot
         beams.extend(log_probs, rules.scores(log_probs), coverage_penalty(model, state, how) if how.coverage else None)
@@ -104,7 +105,7 @@ class _Beams:
         self.patience = PATIENCE if is_asynchronous(last) else 1
         self.searches = list(range(len(last)))  # numbers of the searches that are not over
         self.history = History(len(last), self.groups, self.width)
-        self.written = 0  # tokens of the open hypotheses
+        self.length_so_far = 0  # tokens of the open hypotheses
         self.left = self.width  # places that can still be filled in a group, at most
         start = torch.zeros(len(last), self.groups, 1, dtype=torch.float64, device=last.device)
         self.totals = start  # (B, G, J) sum of log p under the rules; −inf: no open hypothesis
@@ -127,8 +128,8 @@ class _Beams:
         apart = len(scores) // (count * slots)  # groups with rows of their own; 1 before the first step
         stuck, parents, ids, rows, totals = self._choose(scores.reshape(count, apart, slots, -1))
         complete = (ids == self.end) & (totals > -math.inf) if self.end is not None else torch.zeros_like(ids).bool()
-        stuck_scores = self.totals / length_divisor(self.how, self.written)
-        new_scores = totals / length_divisor(self.how, self.written + 1)
+        stuck_scores = self.totals / length_divisor(self.how, self.length_so_far)
+        new_scores = totals / length_divisor(self.how, self.length_so_far + 1)
         if covers is not None:
             stuck_scores = stuck_scores + self.covers
             self.covers = covers.view(count, apart, slots).expand(-1, groups, -1).gather(2, parents)
@@ -136,7 +137,7 @@ class _Beams:
         own = log_probs.take(rows * scores.shape[1] + ids).double()
         step = Step(self.slots.gather(2, parents), ids, own, new_scores, complete, self.slots, stuck, stuck_scores)
         self.history.add(self.searches, step)
-        self.written += 1
+        self.length_so_far += 1
         self.closed = self.closed + stuck.sum(-1, keepdim=True) + complete.sum(-1, keepdim=True)
         ended = stuck_scores.masked_fill(~stuck, -math.inf), new_scores.masked_fill(~complete, -math.inf)
         self.certain = torch.cat([self.certain, *ended], -1).topk(self.certain.shape[-1]).values
@@ -188,16 +189,16 @@ class _Beams:
         best = totals.amax(-1)  # (B, G)
         over = best == -math.inf
         if is_bounded(self.how):
-            over = over | (self.certain[..., -1] >= best / best_divisor(self.how, self.written, self.length))
+            over = over | (self.certain[..., -1] >= best / best_divisor(self.how, self.length_so_far, self.length))
         return totals.masked_fill(over.all(1)[:, None, None], -math.inf)
 
     # -------------------------------------------------------------------------------------------- between steps
 
     def over(self) -> bool:
         """Whether nothing is left to extend. Checked now and then; searches that are over are then dropped."""
-        if self.written >= self.length:
+        if self.length_so_far >= self.length:
             return True
-        if self.written % self.patience:
+        if self.length_so_far % self.patience:
             return False
         open = self.totals > -math.inf
         broken, *alive = torch.cat([self.broken, open.flatten(1).any(1)]).tolist()
@@ -258,12 +259,12 @@ def length_divisor(how: Beam, length: int) -> float:
     return float(((5 + length) / 6 if how.normalization == "gnmt" else length) ** how.length_penalty)
 
 
-def best_divisor(how: Beam, written: int, length: int) -> float:
-    """The best divisor for an open hypothesis of `written` tokens, which gets at least one more.
+def best_divisor(how: Beam, tokens: int, length: int) -> float:
+    """The best divisor for an open hypothesis of `tokens` tokens, which gets at least one more.
 
     Its sum of log p is negative, so the greatest divisor is best: at full length (penalty > 0) or at the next token.
     """
-    return length_divisor(how, length if how.length_penalty > 0 else min(written + 1, length))
+    return length_divisor(how, length if how.length_penalty > 0 else min(tokens + 1, length))
 
 
 def is_bounded(how: Beam) -> bool:
@@ -271,7 +272,7 @@ def is_bounded(how: Beam) -> bool:
     return how.repetition >= 1 and not any(value > 0 for value in how.bias.values())
 
 
-def require_attention(model: Any, how: Beam) -> None:
+def require_attention(model: BeamModel, how: Beam) -> None:
     """Raise Unsupported if a coverage penalty is set and the model has no attention over a source."""
     if how.coverage and not model.has_attention:
         raise Unsupported(
@@ -281,7 +282,7 @@ def require_attention(model: Any, how: Beam) -> None:
         )
 
 
-def coverage_penalty(model: Any, state: Any, how: Beam) -> Tensor:
+def coverage_penalty(model: BeamModel, state: State, how: Beam) -> Tensor:
     """The coverage penalty of each row (R,): β Σ_i log min(Σ_j a_ij, 1) over the source tokens i (Wu et al., eq. 14).
 
     It is 0 if every source token has received a total attention of 1, and negative otherwise.

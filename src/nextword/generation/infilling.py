@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, Unsupported
+from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Inputs, State, Stop
 from nextword.generation.beam_search import Hypothesis, beam_search
 from nextword.generation.sampling import generate_batch, make_generator
@@ -53,15 +53,9 @@ def check_infilling(how: Decoding, stop: Stop, n: int) -> None:
     """Raise InvalidSetting for settings without a meaning in infilling."""
     most = how.width if isinstance(how, Beam) else 1
     if not 1 <= n <= most:
-        raise InvalidSetting(
-            f"n = {n}. Expected 1 to {most}: the n best need beam search with at least that width.", key="n", value=n
-        )
+        raise invalid("n", n, f"must be from 1 to {most}: the n best need a beam of at least that width.")
     if stop.strings:
-        raise InvalidSetting(
-            "Stop strings have no meaning in infilling, where the model ends each blank. Leave them out.",
-            key="strings",
-            value=stop.strings,
-        )
+        raise invalid("strings", stop.strings, "have no meaning in infilling, where the model ends each blank.")
 
 
 def encode_part(tokenizer: Tokenizer, text: str, first: bool = False) -> list[int]:
@@ -305,8 +299,8 @@ def fill_blanks(
     length: int,
     n: int = 1,
     *,
-    banned: Sequence[int] = (),
-    least: int = 0,
+    forbidden: Sequence[int] = (),
+    min_length: int = 0,
 ) -> list[list[Hypothesis]]:
     """Fill the blanks of texts: the n best fillings of a beam, or one by sampling or greedy decoding.
 
@@ -319,7 +313,15 @@ def fill_blanks(
     for batch in _batches(texts, length):
         rows = range(len(fillings), len(fillings) + len(batch))
         fillings += generate_fillings(
-            decoder, *decoder.begin(batch), how, length, decoder.done, rows, n, banned=banned, least=least
+            decoder,
+            *decoder.begin(batch),
+            how,
+            length,
+            decoder.done,
+            rows,
+            n,
+            forbidden=forbidden,
+            min_length=min_length,
         )
     return fillings
 
@@ -335,8 +337,8 @@ def generate_fillings(
     rows: Sequence[int],
     n: int = 1,
     *,
-    banned: Sequence[int] = (),
-    least: int = 0,
+    forbidden: Sequence[int] = (),
+    min_length: int = 0,
 ) -> list[list[Hypothesis]]:
     """Generate the fillings of some texts: the n best of each, or one, sampled with `how.seed` + row or greedy."""
     if isinstance(how, Contrastive):
@@ -344,15 +346,17 @@ def generate_fillings(
             "Contrastive search cannot fill blanks. Use sampling or beam search.", ability="contrastive search"
         )
     if isinstance(how, Beam):
-        return beam_search(model, last, state, how, length, end, n=n, banned=banned, least=least)
+        return beam_search(model, last, state, how, length, end, n=n, forbidden=forbidden, min_length=min_length)
     generators = [make_generator(how, row) for row in rows]
-    made = generate_batch(model, last, state, how, length, end, banned=banned, least=least, generators=generators)
-    found: list[list[Hypothesis]] = []
+    made = generate_batch(
+        model, last, state, how, length, end, forbidden=forbidden, min_length=min_length, generators=generators
+    )
+    fillings: list[list[Hypothesis]] = []
     for ids, own, size in zip(*(t.tolist() for t in made), strict=True):
         log_probs = tuple(own[:size])
         complete = bool(size) and ids[size - 1] == end
-        found.append([Hypothesis(tuple(ids[:size]), log_probs, math.fsum(log_probs), complete)])
-    return found
+        fillings.append([Hypothesis(tuple(ids[:size]), log_probs, math.fsum(log_probs), complete)])
+    return fillings
 
 
 @torch.no_grad()
@@ -362,7 +366,7 @@ def likeliest_fillings(
     inner: Tensor,
     k: int,
     *,
-    banned: Sequence[int] = (),
+    forbidden: Sequence[int] = (),
     width: int = 64,
     length: int = 16,
 ) -> list[Hypothesis]:
@@ -373,21 +377,21 @@ def likeliest_fillings(
     """
     decoder = BlankDecoder(network, inner)
     last, state = decoder.begin([text])
-    never = torch.tensor(banned, dtype=torch.long, device=last.device)
+    never = torch.tensor(forbidden, dtype=torch.long, device=last.device)
     totals = torch.zeros(1, dtype=torch.float64, device=last.device)
     growing: list[tuple[tuple[int, ...], tuple[float, ...]]] = [((), ())]
-    found: list[Hypothesis] = []
+    complete: list[Hypothesis] = []
     for _ in range(length + 1):
         log_p, state = decoder.step(last, state)
         own = log_p.double().index_fill(1, never, -math.inf)  # (H, V + 1)
         for (ids, before), end in zip(growing, own[:, decoder.done].tolist(), strict=True):
             if end > -math.inf:
-                found.append(Hypothesis((*ids, decoder.done), (*before, end), math.fsum((*before, end)), True))
-        found = sorted(found, key=lambda one: -one.score)[:k]
-        goes_on = (totals.unsqueeze(1) + own)[:, : decoder.done].flatten()
-        best = goes_on.topk(min(width, len(goes_on)))
-        least = found[-1].score if len(found) == k else -math.inf
-        keep = best.values > least
+                complete.append(Hypothesis((*ids, decoder.done), (*before, end), math.fsum((*before, end)), True))
+        complete = sorted(complete, key=lambda hypothesis: -hypothesis.score)[:k]
+        extended = (totals.unsqueeze(1) + own)[:, : decoder.done].flatten()
+        best = extended.topk(min(width, len(extended)))
+        lowest = complete[-1].score if len(complete) == k else -math.inf
+        keep = best.values > lowest
         totals, at = best.values[keep], best.indices[keep]
         if not len(at):
             break
@@ -396,7 +400,7 @@ def likeliest_fillings(
         pairs = zip(rows.tolist(), last.tolist(), costs, strict=True)
         growing = [((*growing[row][0], id), (*growing[row][1], cost)) for row, id, cost in pairs]
         state = pytree.take(state, rows)
-    return found
+    return complete
 
 
 def split_pieces(network: Any, ids: Sequence[int]) -> list[list[int]]:
@@ -425,16 +429,16 @@ def filling_nats(
             inside += range(1, len(piece) + 2)
             targets += [*piece, marks.end]
         rows.append((read, where, inside, [IGNORE] * len(text.ids) + targets))
-    found: list[float] = []
-    for some in _batches(rows, 0, lambda row: len(row[0])):
-        ids, first, second, wanted = (
+    all_nats: list[float] = []
+    for batch in _batches(rows, 0, lambda row: len(row[0])):
+        ids, first, second, batch_targets = (
             _rows(column, fill)[0].to(network.device)
-            for column, fill in zip(zip(*some, strict=True), (marks.begin, 0, 1, IGNORE), strict=True)
+            for column, fill in zip(zip(*batch, strict=True), (marks.begin, 0, 1, IGNORE), strict=True)
         )
         h = network.hidden(Inputs(ids, positions=torch.stack([first, second], -1)), None)[0][-1]
-        nats = network.readout.nll(h.flatten(0, 1), wanted.flatten()).view(wanted.shape)
-        found += nats.double().sum(1).tolist()
-    return found
+        nats = network.readout.nll(h.flatten(0, 1), batch_targets.flatten()).view(batch_targets.shape)
+        all_nats += nats.double().sum(1).tolist()
+    return all_nats
 
 
 def unwritable_ids(tokenizer: Tokenizer, end: int) -> list[int]:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import InvalidSetting, RunError
+from nextword.core.errors import RunError, invalid
 from nextword.core.types import Beam, Contrastive, Decoding, Sample
 
 NO_TOKEN = -1  # before the first id of a row
@@ -54,7 +54,7 @@ def check_decoding(how: Decoding) -> None:
 
 def _require(key: str, value: object, is_valid: bool, expected: str) -> None:
     if not is_valid:
-        raise InvalidSetting(f"{key} = {value!r}. Expected {expected}.", key=key, value=value)
+        raise invalid(key, value, f"must be {expected}.")
 
 
 def reject_nan(values: Tensor | Sequence[float]) -> None:
@@ -195,10 +195,9 @@ def penalize_repetition(scores: Tensor, which: Tensor, penalty: float) -> Tensor
 
 
 class LogitsProcessor:
-    """Apply the settings with a memory (repetition, no_repeat, least) and the fixed ones (bias, banned, allowed).
+    """Apply the settings with a memory (repetition, no_repeat, min_length) and the fixed ones (bias, forbidden).
 
-    For B rows that are generated side by side. A step costs the same however long the text is, and nothing is stored
-    that no setting needs.
+    For B rows that are generated side by side. Nothing is stored that no setting needs.
 
         scores = processor.scores(log_probs)    then choose one id per row    then processor.update(chosen)
     """
@@ -206,24 +205,20 @@ class LogitsProcessor:
     def __init__(
         self,
         how: Decoding,
-        written: Sequence[Sequence[int]],  # for each row, the ids that count as generated before
-        banned: Iterable[int] = (),
-        allowed: Iterable[int] | None = None,  # None: all
+        preceding: Sequence[Sequence[int]],  # for each row, the ids that count as generated before
+        forbidden: Iterable[int] = (),
         end: int | None = None,
-        least: int = 0,  # tokens before `end` is allowed
-        beams: bool = False,  # rows are reordered at every step, and nothing may wait for a GPU
+        min_length: int = 0,  # tokens before `end` is allowed
     ):
         self.penalty = how.repetition
         self.n = how.no_repeat
         self.bias = dict(how.bias)
-        self.banned = tuple(banned)
-        self.allowed = None if allowed is None else tuple(allowed)
+        self.forbidden = tuple(forbidden)
         self.added: Tensor | None = None  # (V,): the bias, −inf for forbidden ids; set once V is known
         self.seen: Tensor | None = None  # (B, V) ids generated before; set once V is known
-        self.written = written
-        self.ngrams = [_NgramTable(self.n, ids) for ids in written] if self.n > 1 and not beams else []
-        self.history = NgramHistory(self.n, written) if self.n > 1 and beams else None
-        self.remaining = 0 if end is None else least  # tokens before the end is allowed
+        self.preceding = preceding
+        self.history = NgramHistory(self.n, preceding) if self.n > 1 else None
+        self.remaining = 0 if end is None else min_length  # tokens before the end is allowed
         self.end = end
 
     def scores(self, log_probs: Tensor) -> Tensor:
@@ -231,23 +226,19 @@ class LogitsProcessor:
         scores = log_probs if log_probs.dtype == torch.float64 else log_probs.float()
         if self.seen is None and (self.penalty != 1 or self.n == 1):
             self.seen = torch.zeros_like(scores, dtype=torch.bool)
-            for row, ids in enumerate(self.written):
+            for row, ids in enumerate(self.preceding):
                 self.seen[row, list(ids)] = True
         if self.seen is not None and self.penalty != 1:
             scores = penalize_repetition(scores, self.seen, self.penalty)
         if self.seen is not None and self.n == 1:
             scores = forbid(scores, self.seen)
-        if self.bias or self.banned or self.allowed is not None:
+        if self.bias or self.forbidden:
             if self.added is None:
                 self.added = self._fixed_scores(scores)
             scores = scores + self.added
-        repeats = [(row, ids) for row, ngrams in enumerate(self.ngrams) if (ids := ngrams.repeats())]
-        if repeats or self.remaining:
+        if self.remaining:
             scores = scores.clone()
-            for row, ids in repeats:
-                scores[row, list(ids)] = -math.inf
-            if self.remaining:
-                scores[:, self.end] = -math.inf
+            scores[:, self.end] = -math.inf
         return scores if self.history is None else self.history.forbid_repeats(scores)
 
     def update(self, ids: Tensor) -> None:
@@ -255,9 +246,6 @@ class LogitsProcessor:
         self.remaining = max(0, self.remaining - 1)
         if self.seen is not None:
             self.seen.scatter_(1, ids[:, None].to(self.seen.device), True)
-        if self.ngrams:
-            for ngrams, id in zip(self.ngrams, ids.tolist(), strict=True):
-                ngrams.add(id)
         if self.history is not None:
             self.history.add(ids)
 
@@ -265,8 +253,6 @@ class LogitsProcessor:
         """Continue with these rows, in this order; rows may repeat (beam search)."""
         if self.seen is not None:
             self.seen = self.seen.index_select(0, rows)
-        if self.ngrams:
-            self.ngrams = [self.ngrams[row].copy() for row in rows.tolist()]
         if self.history is not None:
             self.history.take(rows)
 
@@ -275,57 +261,25 @@ class LogitsProcessor:
         added = torch.zeros_like(scores[0])
         for id, value in self.bias.items():
             if not isinstance(id, int) or not 0 <= id < len(added):
-                raise InvalidSetting(
-                    f"bias has the token {id!r}. Expected an id from 0 to {len(added) - 1}.", key="bias", value=id
-                )
+                raise invalid("bias", id, f"must be an id from 0 to {len(added) - 1}.")
             added[id] = value
-        if self.allowed is not None:
-            is_forbidden = torch.ones_like(added, dtype=torch.bool)
-            is_forbidden[list(self.allowed)] = False
-            added = added.masked_fill(is_forbidden, -math.inf)
-        added[list(self.banned)] = -math.inf
+        added[list(self.forbidden)] = -math.inf
         return added
 
 
-class _NgramTable:
-    """Which ids have followed each (n − 1)-gram of one row, n ≥ 2."""
-
-    def __init__(self, n: int, ids: Sequence[int] = ()):
-        self.n = n
-        self.tail: tuple[int, ...] = ()  # the last n − 1 ids
-        self.followers: dict[tuple[int, ...], tuple[int, ...]] = {}
-        for id in ids:
-            self.add(id)
-
-    def add(self, id: int) -> None:
-        if len(self.tail) == self.n - 1:
-            self.followers[self.tail] = (*self.followers.get(self.tail, ()), id)
-        self.tail = (*self.tail, id)[-(self.n - 1) :]
-
-    def repeats(self) -> tuple[int, ...]:
-        """Ids that would complete an n-gram that was there before."""
-        return self.followers.get(self.tail, ()) if len(self.tail) == self.n - 1 else ()
-
-    def copy(self) -> _NgramTable:
-        other = _NgramTable(self.n)
-        other.tail, other.followers = self.tail, self.followers.copy()
-        return other
-
-
 class NgramHistory:
-    """The same for rows that are reordered at every step: what each row has generated, as one tensor.
+    """What each row has generated, as one tensor, to forbid n-grams that were there before.
 
         n = 3     a b c a b ?
                   ─── ▲ ───        the last two ids occurred before, followed by c: c is forbidden now
 
-    Tables would be copied whenever hypotheses branch, and filled with ids that a GPU must be asked for. Here nothing
-    waits for a GPU.
+    Nothing waits for a GPU, and rows can be reordered cheaply.
     """
 
-    def __init__(self, n: int, written: Sequence[Sequence[int]]) -> None:
+    def __init__(self, n: int, preceding: Sequence[Sequence[int]]) -> None:
         self.n = n
-        longest = max(map(len, written), default=0)
-        rows = [[NO_TOKEN] * (longest - len(ids)) + list(ids) for ids in written]
+        longest = max(map(len, preceding), default=0)
+        rows = [[NO_TOKEN] * (longest - len(ids)) + list(ids) for ids in preceding]
         self.ids = torch.tensor(rows, dtype=torch.long).view(len(rows), longest)  # (R, L)
 
     def forbid_repeats(self, scores: Tensor) -> Tensor:

@@ -216,21 +216,20 @@ def generate_tokens(
     state: State,
     how: Greedy | Sample = Greedy(),
     *,
-    written: Sequence[int] = (),
-    banned: Iterable[int] = (),
-    allowed: Iterable[int] | None = None,
+    preceding: Sequence[int] = (),
+    forbidden: Iterable[int] = (),
     end: int | None = None,
-    least: int = 0,
+    min_length: int = 0,
     generator: torch.Generator | None = None,
 ) -> Iterator[tuple[int, float]]:
     """Yield endless pairs (id, log p) for one row, each computed on demand; `last` (1,) is the first input.
 
-    Consumes the state. `written` are ids, usually of the prompt, that repetition rules count too. `end` is forbidden
-    before `least` other tokens, but does not end the stream: that ends only if nothing may be generated. The generator
-    (on the CPU) replaces `how.seed`.
+    Consumes the state. `preceding` are ids, usually of the prompt, that repetition rules count too. `end` is forbidden
+    before `min_length` other tokens, but does not end the stream: that ends only if nothing may be generated. The
+    generator (on the CPU) replaces `how.seed`.
     """
     check_decoding(how)  # not in the generator function, which would not run before the first `next`
-    rules = LogitsProcessor(how, [written], banned, allowed, end, least)
+    rules = LogitsProcessor(how, [preceding], forbidden, end, min_length)
     return _stream(BatchDecoder(model, last, state, how, rules, [generator] if generator else None))
 
 
@@ -258,16 +257,15 @@ def generate_batch(
     length: int,
     end: int | None = None,
     *,
-    written: Sequence[Sequence[int]] | None = None,
-    banned: Iterable[int] = (),
-    allowed: Iterable[int] | None = None,
-    least: int = 0,
+    preceding: Sequence[Sequence[int]] | None = None,
+    forbidden: Iterable[int] = (),
+    min_length: int = 0,
     generators: Sequence[torch.Generator] | None = None,
 ) -> GeneratedBatch:
     """Continue B rows at once, each until `end` or `length` tokens; a row that has ended costs nothing more."""
     check_decoding(how)
     count = len(last)
-    rules = LogitsProcessor(how, written or [()] * count, banned, allowed, end, least)
+    rules = LogitsProcessor(how, preceding or [()] * count, forbidden, end, min_length)
     decoder = BatchDecoder(model, last, state, how, rules, generators)
     texts: list[list[tuple[int, float]]] = [[] for _ in range(count)]
     live = list(range(count))
@@ -301,11 +299,10 @@ def contrastive_search(
     how: Contrastive = Contrastive(),
     *,
     before: Tensor | None = None,
-    written: Sequence[int] = (),
-    banned: Iterable[int] = (),
-    allowed: Iterable[int] | None = None,
+    preceding: Sequence[int] = (),
+    forbidden: Iterable[int] = (),
     end: int | None = None,
-    least: int = 0,
+    min_length: int = 0,
 ) -> Iterator[tuple[int, float]]:
     """Yield endless pairs (id, log p) for one row, as `generate_tokens` does: probable, but unlike the text before.
 
@@ -324,7 +321,7 @@ def contrastive_search(
     """
     check_decoding(how)
     require_hidden_states(model)
-    rules = LogitsProcessor(how, [written], banned, allowed, end, least)
+    rules = LogitsProcessor(how, [preceding], forbidden, end, min_length)
     return _contrastive_stream(model, last, state, how, rules, before)
 
 

@@ -6,7 +6,7 @@ follows when the next piece shows that it did not begin the stop string.
 
 from __future__ import annotations
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Stop
 
 
@@ -26,17 +26,11 @@ class Stopper:
 
     def __init__(self, stop: Stop):
         if stop.length < 0:
-            raise InvalidSetting(f"length = {stop.length}. Expected 0 or more tokens.", key="length", value=stop.length)
+            raise invalid("length", stop.length, "must be 0 or more tokens.")
         if not 0 <= stop.min_length <= stop.length:
-            raise InvalidSetting(
-                f"min_length = {stop.min_length}. Expected 0 to length = {stop.length} tokens.",
-                key="min_length",
-                value=stop.min_length,
-            )
+            raise invalid("min_length", stop.min_length, f"must be from 0 to length = {stop.length} tokens.")
         if "" in stop.strings:
-            raise InvalidSetting(
-                "A stop string is empty and would stop every text at once. Leave it out.", key="strings", value=""
-            )
+            raise invalid("strings", stop.strings, "must not be empty: an empty one would stop every text at once.")
         self.stop = stop
         self.tokens = 0
         self.held = ""  # the end of the text so far, which may be the beginning of a stop string

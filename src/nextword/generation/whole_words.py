@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import State
 from nextword.generation.logits_processors import reject_nan
@@ -125,7 +125,7 @@ def next_words(
     one after it.
     """
     if k < 1:
-        raise InvalidSetting(f"k = {k}. Expected 1 or more words.", key="k", value=k)
+        raise invalid("k", k, "must be 1 or more words.")
     after_letter = _match_length(_WORD, left[-1:]) > 0
     after_space = not left[-1:].strip()  # also without any text
     is_complete = after_letter and not inside

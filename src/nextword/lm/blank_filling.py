@@ -107,7 +107,7 @@ class BlankFillingMixin(TextModel):
             text,
             self._word_pieces.inner,
             2 * k,
-            banned=unwritable_ids(self.tokenizer, marks.end),
+            forbidden=unwritable_ids(self.tokenizer, marks.end),
             width=min(max(16, 2 * k), 64),
             length=min(MAX_GUESS_TOKENS, self.network.window - 1),
         )
@@ -178,8 +178,8 @@ class BlankFillingMixin(TextModel):
             how,
             stop.length,
             n,
-            banned=unwritable_ids(self.tokenizer, self.network.pieces.end),
-            least=stop.min_length,
+            forbidden=unwritable_ids(self.tokenizer, self.network.pieces.end),
+            min_length=stop.min_length,
         )
         return [
             [self._insert_fillings(parts, masks, filling) for filling in best]

@@ -90,7 +90,7 @@ class GenerationMixin(TextModel):
                         pieces[i].append(texts[i].add(*next(best, (NO_TOKEN, 0.0))))
                 continue
             rules = LogitsProcessor(
-                how, list(map(self._preceding, rows)), self._forbidden_ids(), end=self.end, least=_min_length(stop)
+                how, list(map(self._preceding, rows)), self._forbidden_ids(), end=self.end, min_length=_min_length(stop)
             )
             generators = [make_generator(how, i) for i in group]
             decoder = BatchDecoder(self.network, *self._read_prompts(rows), how, rules, generators)
@@ -154,15 +154,22 @@ class GenerationMixin(TextModel):
                 state,
                 how,
                 before=memory,
-                written=preceding,
-                banned=forbidden,
+                preceding=preceding,
+                forbidden=forbidden,
                 end=self.end,
-                least=min_length,
+                min_length=min_length,
             )
         else:
             last, state = self._read_prompts([ids])
             tokens = generate_tokens(
-                self.network, last, state, how, written=preceding, banned=forbidden, end=self.end, least=min_length
+                self.network,
+                last,
+                state,
+                how,
+                preceding=preceding,
+                forbidden=forbidden,
+                end=self.end,
+                min_length=min_length,
             )
         while not text.stopper.reason:
             yield text.add(*next(tokens, (NO_TOKEN, 0.0)))
@@ -183,9 +190,9 @@ class GenerationMixin(TextModel):
             stop.length,
             self.end if stop.at_end else None,
             n=n,
-            written=list(map(self._preceding, rows)),
-            banned=self._forbidden_ids(),
-            least=_min_length(stop),
+            preceding=list(map(self._preceding, rows)),
+            forbidden=self._forbidden_ids(),
+            min_length=_min_length(stop),
         )
 
     def _make_candidate(self, prompt: str, prompt_ids: list[int], hypothesis: Hypothesis, stop: Stop) -> Candidate:

@@ -232,7 +232,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
             after_letters = [[follows_letter(split[i][: k + 1]) for k in range(len(split[i]) - 1)] for i in group]
             start = decoder.begin(*self._read_prompts([sources[i] for i in group]), after_letters)
             fillings = generate_fillings(
-                decoder, *start, how, stop.length, self.end, group, n, banned=forbidden, least=stop.min_length
+                decoder, *start, how, stop.length, self.end, group, n, forbidden=forbidden, min_length=stop.min_length
             )
             for i, best in zip(group, fillings, strict=True):
                 results[i] = [self._insert_spans(split[i], hypothesis) for hypothesis in best]

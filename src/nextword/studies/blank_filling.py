@@ -448,7 +448,7 @@ def fill_with_glm(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answer
     # Texts begin with [CLS], which is already there; and no blank continues the word before it
     texts = [TextWithBlanks((*b.left, marks.masks[0], *b.right), (len(b.left),), (True,)) for b in blanks]
     banned, inner = unwritable_ids(rules.tokenizer, marks.end), WordPieces(rules.tokenizer).inner
-    best = fill_blanks(network, texts, inner, Beam(rules.beam), rules.max_pieces + 1, banned=banned)
+    best = fill_blanks(network, texts, inner, Beam(rules.beam), rules.max_pieces + 1, forbidden=banned)
     fillings = [tuple((split_pieces(network, hypotheses[0].ids) or [[]])[0]) for hypotheses in best]
     nats = np.array(filling_nats(network, texts, [[blank.piece] for blank in blanks]))
     return {GLM_NAME: Answer(fillings, nats)}

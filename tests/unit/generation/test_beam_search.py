@@ -105,10 +105,10 @@ def test_rows_are_searched_apart_in_one_batch():
 
 
 def test_rules_steer_the_score_and_leave_the_log_probs_alone():
-    assert find(Beam(width=2), banned=[B])[0].ids == (A, END)
+    assert find(Beam(width=2), forbidden=[B])[0].ids == (A, END)
     for one in find(Beam(width=8, no_repeat=1), length=6):
         assert len(set(one.ids)) == len(one.ids)
-    best = find(Beam(width=2, repetition=2.0), written=[[B]])[0]
+    best = find(Beam(width=2, repetition=2.0), preceding=[[B]])[0]
     assert best.ids == (B, END)
     assert best.log_prob == pytest.approx(math.log(0.4 * 0.9))
     assert best.score == pytest.approx(math.log(math.sqrt(2) / 5 * 0.9))  # log(.4 · 5) = log 2, halved
@@ -116,7 +116,7 @@ def test_rules_steer_the_score_and_leave_the_log_probs_alone():
 
 def test_rules_that_leave_nothing_cut_a_hypothesis():
     model = Bigram(BY_HAND)
-    found = beam_search(model, *model.start(1), Beam(width=2, no_repeat=1), 50, banned=[END])[0]
+    found = beam_search(model, *model.start(1), Beam(width=2, no_repeat=1), 50, forbidden=[END])[0]
     assert all(len(one.ids) == 3 and not one.complete for one in found)
 
 

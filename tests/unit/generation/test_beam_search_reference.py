@@ -106,7 +106,7 @@ def test_every_rule_and_every_shape(
     """Ties, impossible tokens, rules that leave nothing to write, more places than tokens, rows that end in turn."""
     model = Trigram(size, seed, grain, holes)
     written = [[1, 2, 1, 2][: row + seed % 2] for row in range(rows)]
-    rest: Any = {"n": n, "written": written, "banned": banned, "least": least}
+    rest: Any = {"n": n, "preceding": written, "forbidden": banned, "min_length": least}
     args = how, length, END if ends else None
     same(beam_search(model, *model.start(rows), *args, **rest), slow_search(model, *model.start(rows), *args, **rest))
 
@@ -194,7 +194,7 @@ def test_a_gpu_is_asked_once_in_eight_steps(monkeypatch: pytest.MonkeyPatch) -> 
     for how in (Beam(4, 0.6), Beam(4, no_repeat=2, repetition=1.2, bias={3: -1.0}), Beam(4, groups=2)):
         calls.clear()
         with Questions() as questions:
-            beam_search(model, *model.start(3), how, 64, written=[[1, 2], [3], []])
+            beam_search(model, *model.start(3), how, 64, preceding=[[1, 2], [3], []])
         assert questions.asked == 1  # whether there was a NaN, at the end
         assert calls == [1 + 3] * 7
 

@@ -111,7 +111,7 @@ def test_a_wide_beam_finds_the_true_best_over_both_blanks() -> None:
     pairs = list(itertools.product(all_pieces, repeat=2))
     nats = filling_nats(network, [text] * len(pairs), pairs)
     best = np.argsort(nats)
-    (found,) = fill_blanks(network, [text], NOTHING, Beam(900), 6, 900, banned=[0])
+    (found,) = fill_blanks(network, [text], NOTHING, Beam(900), 6, 900, forbidden=[0])
     short = [one for one in found if one.complete and max(map(len, split_pieces(network, one.ids))) < 3]
     for place, one in zip(best[:20], short, strict=False):
         assert [tuple(piece) for piece in split_pieces(network, one.ids)] == list(pairs[place])
@@ -187,7 +187,7 @@ def test_the_likeliest_pieces_are_those_of_all() -> None:
     text = TextWithBlanks((0, 2, 6, 3), (2,), (False,))
     pieces = [p for n in (1, 2, 3) for p in itertools.product((2, 3, 4, 5), repeat=n)]
     nats = filling_nats(network, [text] * len(pieces), [[p] for p in pieces])
-    found = likeliest_fillings(network, text, NOTHING, 10, banned=[0], width=64, length=3)
+    found = likeliest_fillings(network, text, NOTHING, 10, forbidden=[0], width=64, length=3)
     assert [one.ids[:-1] for one in found] == [pieces[i] for i in np.argsort(nats)[:10]]
     np.testing.assert_allclose([-one.log_prob for one in found], np.sort(nats)[:10], rtol=1e-4)
 

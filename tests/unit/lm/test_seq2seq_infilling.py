@@ -99,7 +99,7 @@ def test_likelihoods_are_the_networks_own(lm: Seq2SeqLM, how: Any) -> None:
     model = SentinelDecoder(lm.network, marks, lm.end, lm._word_pieces)
     begun = model.begin(*lm._read_prompts([source]), [[True, True]])
     ((again, *_),) = generate_fillings(
-        model, *begun, lm._check_decoding(over), 40, lm.end, [0], banned=[lm.tokenizer.special["<unk>"]]
+        model, *begun, lm._check_decoding(over), 40, lm.end, [0], forbidden=[lm.tokenizer.special["<unk>"]]
     )
     assert again.complete
     assert again.ids[-1] == lm.end
