@@ -162,4 +162,4 @@ def test_tagger_only_predicts(cli: Cli, js: Js, place: Path) -> None:
     lines = place / "lines.txt"
     lines.write_text("a king\n")
     for words in (("generate", "a"), ("next", "a"), ("evaluate",), ("embed", lines), ("embed", lines, "--words")):
-        assert "tags words" in " ".join(cli(words[0], place / "run", *words[1:], fails=True).stderr.split())
+        assert "a task head" in " ".join(cli(words[0], place / "run", *words[1:], fails=True).stderr.split())

@@ -38,12 +38,12 @@ from nextword.batching.settings import require_count, require_number
 from nextword.batching.token_stream import tokenizer_hash
 from nextword.core.errors import DataError, InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
-from nextword.data.conll import TaggedSentence, TaggedText
+from nextword.data.conll import TaggedSentence
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_unsplit
 from nextword.data.segmentation import sentence_spans
 from nextword.data.tables import Columns
-from nextword.data.tag_schemes import PLAIN, allowed_transitions
+from nextword.data.tag_schemes import PLAIN
 from nextword.layers.char_cnn import word_characters
 from nextword.layers.crf import forbidden_scores
 from nextword.metrics.classification import combine_tasks
@@ -52,30 +52,28 @@ from nextword.objectives import make_objective
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks.base import Dataset, Progress, from_data
+from nextword.tasks.datasets.tagged import MixedTagDataset, read_tag_data
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.mixtures import (
-    MixedDataset,
     MixedExamples,
     join_tasks,
     mixed_batches,
     mixed_validation_batches,
-    split_names,
 )
 from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, Record, json_lines
 from nextword.tasks.tagging import (
-    TagDataset,
     TaggedExamples,
     Tagging,
     TagObjective,
     TagTaskConfig,
     WordTagger,
+    allowed_steps,
     analyze_tags,
     best_of_softmax,
     count_words,
     name_tags,
     read_tag_request,
-    read_tags,
-    score_tags,
+    score_examples,
     softmax_nats,
     write_conll,
 )
@@ -116,14 +114,11 @@ class TaskHeads(nn.Module):
 
     def __init__(self, task: TagSet, side: int, whole: int, width: int) -> None:
         super().__init__()
-        tags = len(task.tags)
+        tags, steps = len(task.tags), allowed_steps(task.tags, task.scheme)
         heads = {PRIMARY: ViewHead(whole, width, tags), "full": ViewHead(whole, width, tags, relu=False)}
         heads |= {name: ViewHead(side, width, tags) for name in VIEWS[1:]}
         self.heads = nn.ModuleDict(heads)
         self.is_plain = task.scheme == PLAIN
-        steps = None
-        if not self.is_plain:
-            steps = [torch.from_numpy(part) for part in allowed_transitions(task.tags, task.scheme)]
         self.register_buffer("forbidden", forbidden_scores(tags, steps), persistent=False)
 
     def primary(self, views: Any) -> Tensor:
@@ -406,45 +401,6 @@ def index_words(texts: Iterable[str], tokenizer: Any, index: dict[str, int]) -> 
 
 
 @dataclass(frozen=True)
-class MixedTagDataset(MixedDataset):
-    """Several sets of tagged sentences: "conll2000 + conll2003:ner"."""
-
-    sets: tuple[TagDataset, ...]
-
-    kind = "cross_view"
-    labels = ()
-    scheme = PLAIN  # each has its own
-
-    @property
-    def tasks(self) -> tuple[dict[str, Any], ...]:
-        """What each task has of its own, for the run's [task]."""
-        return tuple({"name": data.name, "scheme": data.scheme, "labels": list(data.labels)} for data in self.sets)
-
-    @property
-    def splits(self) -> dict[str, TaggedText]:  # type: ignore[override]
-        """The sentences of all sets, one set after the other."""
-        sentences: dict[str, list[TaggedSentence]] = {}
-        for data in self.sets:
-            for split, text in data.splits.items():
-                sentences.setdefault(split, []).extend(text.sentences)
-        return {split: TaggedText(self.name, joined) for split, joined in sentences.items()}
-
-
-def read_tag_data(source: str, column: str = "", scheme: str = "BIOES") -> TagDataset | MixedTagDataset:
-    """One set of tagged sentences, or several with " + " between their names."""
-    names = split_names(source)
-    if len(names) == 1:
-        return read_tags(source, column, scheme)
-    if column:
-        raise InvalidSetting(
-            f"--label {column} is for one data set. Name the column with each of several, as conll2003:pos.",
-            key="label",
-            value=column,
-        )
-    return MixedTagDataset(tuple(read_tags(name, scheme=scheme) for name in names))
-
-
-@dataclass(frozen=True)
 class CrossViewConfig(TagTaskConfig):
     width: int = 300  # between the two linear layers of a head
     tasks: Sequence[Mapping[str, Any]] = from_data((), "--data 'A + B'")  # name, scheme and labels of each of several
@@ -584,7 +540,7 @@ class MultitaskTagger(WordTagger):
         """The mean of the tasks' main metrics, and each."""
         scores = []
         for i, part in enumerate(examples.parts):
-            scores.append(score_tags(part, part.gold, [tags[:, i] for tags in self.best_tags(part)]))
+            scores.append(score_examples(part, part.gold, [tags[:, i] for tags in self.best_tags(part)]))
         return combine_tasks(examples.names, scores)
 
 

@@ -20,7 +20,6 @@ which has read the whole word. Either way Viterbi finds the best sequence of tag
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -39,7 +38,7 @@ from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Encoding, FramedText, Loss, State, require_list, texts_of
 from nextword.data.catalog import find_entry
 from nextword.data.conll import KIND as CATALOG_KIND
-from nextword.data.conll import TaggedSentence, TaggedText, detect_scheme, is_tagged, open_tagged, read_tagged
+from nextword.data.conll import TaggedSentence, is_tagged, read_tagged
 from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_lines
 from nextword.data.segmentation import join_words
 from nextword.data.tables import Columns, looks_like_header
@@ -57,13 +56,12 @@ from nextword.data.tag_schemes import (
 from nextword.layers.char_cnn import PADDING, word_characters
 from nextword.layers.crf import CRF, Transitions, forbidden_scores, viterbi
 from nextword.lm.embedding import ContextualVectors
-from nextword.metrics.spans import SPAN_METRICS, TAGGING_METRICS, TOKEN_ACCURACY
+from nextword.metrics.spans import SPAN_METRICS, TOKEN_ACCURACY
 from nextword.models.base import Network
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
 from nextword.tasks.base import (
-    DEV_IS_TRAINED_ON,
     Count,
     Dataset,
     HeadTaskConfig,
@@ -71,11 +69,10 @@ from nextword.tasks.base import (
     Task,
     TaskConfig,
     TaskObjective,
-    hold_out_dev,
     splits_beyond_dev,
 )
 from nextword.tasks.classification import sample_file
-from nextword.tasks.data_checks import note_duplicates
+from nextword.tasks.datasets.tagged import TagDataset, read_tags
 from nextword.tasks.encoding import max_text_tokens, require_encoder
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.mixtures import split_names
@@ -86,110 +83,6 @@ from nextword.tokenizers.base import Tokenizer
 ROWS = 64  # sentences read at once
 OUTPUT_SCHEME = "IOB2"
 LINES = 200  # of a file that are looked at to recognize it
-
-
-# ------------------------------------------------------------------------------------------------ data
-
-
-@dataclass(frozen=True)
-class TagDataset(Dataset):
-    """Tagged sentences, in the scheme that is learned."""
-
-    name: str
-    splits: Mapping[str, TaggedText]
-    labels: tuple[str, ...]  # tags of the training sentences, in order
-    unseen: tuple[str, ...]  # tags that only other splits have
-    scheme: str  # "": tags are not spans
-    columns: Columns
-    notes: tuple[str, ...] = ()
-
-    kind = "tagging"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
-        return tuple(SPAN_METRICS) if self.scheme != PLAIN else (TOKEN_ACCURACY,)
-
-    @property
-    def possible_metrics(self) -> Sequence[str]:
-        return TAGGING_METRICS if self.scheme != PLAIN else (TOKEN_ACCURACY,)
-
-    @property
-    def balance(self) -> dict[str, float]:
-        """Type of span, or tag → its fraction of the training words."""
-        counts = Counter(self.type(tag) for sentence in self.splits["train"].sentences for tag in sentence.tags)
-        total = sum(counts.values())
-        return {type: n / total for type, n in counts.most_common()}
-
-    def type(self, tag: str) -> str:
-        return tag if self.scheme == PLAIN or tag == OUTSIDE else parse_tag(tag)[1]
-
-    @property
-    def fingerprint(self) -> str:
-        return "-".join(self.splits[split].fingerprint for split in ("train", "dev"))
-
-    def encode_tags(self, split: str) -> list[list[int]]:
-        """Indices of tags among all of them; those from len(labels) on were not seen in training."""
-        index = {tag: i for i, tag in enumerate((*self.labels, *self.unseen))}
-        return [[index[tag] for tag in sentence.tags] for sentence in self.splits[split].sentences]
-
-    def words(self, split: str) -> list[tuple[str, ...]]:
-        return [sentence.words for sentence in self.splits[split].sentences]
-
-    def training_texts(self) -> list[str]:
-        return [join_words(words) for words in self.words("train")]
-
-    def merge_dev_into_train(self) -> Self:
-        train, dev = self.splits["train"], self.splits["dev"]
-        in_dev = {tag for sentence in dev.sentences for tag in sentence.tags}
-        joined = replace(train, sentences=[*train.sentences, *dev.sentences])
-        return replace(
-            self,
-            splits={**self.splits, "train": joined},
-            labels=(*self.labels, *(tag for tag in self.unseen if tag in in_dev)),
-            unseen=tuple(tag for tag in self.unseen if tag not in in_dev),
-            notes=(*self.notes, DEV_IS_TRAINED_ON),
-        )
-
-
-def read_tags(source: str, column: str = "", scheme: str = "BIOES") -> TagDataset:
-    """Read tagged sentences and convert their spans to `scheme`. "conll2003:pos" names the column of tags.
-
-    Without a dev split, a tenth of the training sentences is held out.
-    """
-    base, colon, own = source.rpartition(":")
-    if colon and not Path(source).exists():
-        return replace(read_tags(base, own, scheme), name=source)
-    splits = open_tagged(source, column)
-    if "train" not in splits:
-        raise DataError(f"{source} has no training sentences here, only {', '.join(splits)}.", path=source)
-    own_scheme = detect_scheme(splits)
-    notes = [note for text in splits.values() for note in text.notes]
-    if own_scheme not in (PLAIN, scheme):
-        splits = {split: _convert(text, scheme) for split, text in splits.items()}
-        notes.append(f"tags are {own_scheme}, converted to {scheme}")
-    sentences = [" ".join(sentence.words) for sentence in splits["train"].sentences]
-    splits, more = hold_out_dev(splits, sentences, splits["train"].name, "sentences")
-    notes += more
-    seen = {split: {tag for sentence in text.sentences for tag in sentence.tags} for split, text in splits.items()}
-    labels = sorted(seen["train"], key=lambda tag: (tag != OUTSIDE, parse_tag(tag)[1], tag))
-    if len(labels) < 2:
-        raise DataError(
-            f"{source}: every training word has the tag {labels[0]!r}. Is --label the right column?", path=source
-        )
-    unseen = sorted(set().union(*seen.values()) - seen["train"])
-    for split, tags in seen.items():
-        new = sorted(tags - seen["train"])
-        if new:
-            notes.append(
-                f"{split} has {len(new)} tags that training lacks ({', '.join(new[:3])}): they count as missed"
-            )
-    learned = PLAIN if own_scheme == PLAIN else scheme
-    notes += note_duplicates({split: [s.words for s in text.sentences] for split, text in splits.items()}, "sentences")
-    return TagDataset(source, splits, tuple(labels), tuple(unseen), learned, Columns(label=column), tuple(notes))
-
-
-def _convert(text: TaggedText, scheme: str) -> TaggedText:
-    return replace(text, sentences=[replace(one, tags=tuple(convert_tags(one.tags, scheme))) for one in text.sentences])
 
 
 # ------------------------------------------------------------------------------------------------ examples
@@ -214,7 +107,6 @@ class TaggedExamples(FramedExamples):
     word_starts: np.ndarray  # (sentences + 1,)
     tags: np.ndarray  # (M,) int64: indices into `names`
     names: tuple[str, ...] = ()  # of all tags; those that no training sentence has come last
-    spans: bool = False  # tags are those of spans
     letters: WordArray | None = None  # (M, L), if the network reads letters
     features: np.ndarray | None = field(default=None, repr=False)  # (layers, M, D) float16, perhaps on disk
 
@@ -369,10 +261,7 @@ class TagHead(ModelWithHead):
     def __init__(self, network: Network, config: TaggingConfig) -> None:
         super().__init__(network, config.features, config.frozen)
         self.config = config
-        num_tags = len(config.labels)
-        steps = None
-        if config.scheme != PLAIN:
-            steps = [torch.from_numpy(part) for part in allowed_transitions(config.labels, config.scheme)]
+        num_tags, steps = len(config.labels), allowed_steps(config.labels, config.scheme)
         self.out = nn.Linear(network.widths[self.layer_index], num_tags)
         nn.init.xavier_uniform_(self.out.weight)
         nn.init.zeros_(self.out.bias)
@@ -404,6 +293,11 @@ class TagHead(ModelWithHead):
         if self.crf is not None:
             return self.crf.viterbi(emissions, mask)
         return best_of_softmax(emissions, mask, self.forbidden if self.config.scheme != PLAIN else None)
+
+
+def allowed_steps(tags: Sequence[str], scheme: str) -> list[Tensor] | None:
+    """Which tags may follow which, which may begin a sentence, and which may end it; None: all of them."""
+    return None if scheme == PLAIN else [torch.from_numpy(part) for part in allowed_transitions(tags, scheme)]
 
 
 def softmax_nats(emissions: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
@@ -454,25 +348,34 @@ class TagObjective(TaskObjective[Any]):
         order = self.layout.validation_order(text)
         gold = [text.tags_of(i) for i in order.tolist()]
         ends = np.cumsum([len(tags) for tags in gold])[:-1]
-        return score_tags(text, gold, np.split(outputs.cpu().numpy(), ends))
+        return score_examples(text, gold, np.split(outputs.cpu().numpy(), ends))
 
 
-def score_tags(text: TaggedExamples, gold: Sequence[np.ndarray], predicted: Sequence[np.ndarray]) -> dict[str, float]:
+def score_examples(
+    text: TaggedExamples, gold: Sequence[np.ndarray], predicted: Sequence[np.ndarray]
+) -> dict[str, float]:
     """The metrics of the examples, from two tags for each word."""
-    scores: dict[str, float] = {}
-    right, guessed = (spans_of(text.names, tags) if text.spans else [] for tags in (gold, predicted))
-    for name in text.metrics:
+    both = ([[text.names[tag] for tag in tags.tolist()] for tags in side] for side in (gold, predicted))
+    return score_tags(text.metrics, *both)
+
+
+def score_tags(
+    metrics: Sequence[str], gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Metrics by name, from two tags for each word of many sentences."""
+    needs_spans = any(name in SPAN_METRICS for name in metrics)
+    right, found = (
+        [(i, *span) for i, tags in enumerate(side) for span in find_spans(tags)] if needs_spans else []
+        for side in (gold, predicted)
+    )
+    scores = {}
+    for name in metrics:
         if name == TOKEN_ACCURACY:
-            agreed = sum(int((a == b).sum()) for a, b in zip(gold, predicted, strict=True))
-            scores[name] = agreed / max(1, sum(map(len, gold)))
+            pairs = [pair for a, b in zip(gold, predicted, strict=True) for pair in zip(a, b, strict=True)]
+            scores[name] = sum(a == b for a, b in pairs) / max(1, len(pairs))
         else:
-            scores[name] = SPAN_METRICS[name](right, guessed)
+            scores[name] = SPAN_METRICS[name](right, found)
     return scores
-
-
-def spans_of(names: Sequence[str], tags: Sequence[np.ndarray]) -> list[tuple[int, int, int, str]]:
-    """Spans of many sentences, each with the index of its sentence."""
-    return [(i, *span) for i, ids in enumerate(tags) for span in find_spans(names[tag] for tag in ids.tolist())]
 
 
 # ------------------------------------------------------------------------------------------------ task
@@ -581,7 +484,6 @@ class Tagging(Task):
             encoded[split] = replace(
                 examples,
                 names=(*data.labels, *data.unseen),
-                spans=data.scheme != PLAIN,
                 metrics=metrics,
                 features=context.cached(words, progress) if context else None,
             )
@@ -618,7 +520,8 @@ class Tagging(Task):
 
 
 def analyze_tags(examples: TaggedExamples, predicted: Sequence[np.ndarray], data: TagDataset) -> dict[str, Any]:
-    return error_analysis.analyze_tags(examples.names, examples.gold, predicted, data.words("dev"), examples.spans)
+    has_spans = data.scheme != PLAIN
+    return error_analysis.analyze_tags(examples.names, examples.gold, predicted, data.words("dev"), has_spans)
 
 
 def open_features(recipe: Recipe, device: torch.device) -> ContextualVectors | None:
@@ -635,55 +538,47 @@ def open_features(recipe: Recipe, device: torch.device) -> ContextualVectors | N
 class WordTagger(Predictor):
     """`predict` tags of sentences: texts, or lists of words. Spans are returned as IOB2."""
 
+    model: TagHead
+    no_tags: ClassVar[np.ndarray] = np.zeros(0, np.int64)  # of a sentence without words
     _context: ContextualVectors | None = None  # the run whose vectors it reads besides its own
 
     @property
     def has_spans(self) -> bool:
-        return self.task.config.scheme != PLAIN
-
-    @property
-    def no_tags(self) -> np.ndarray:
-        """The tags of a sentence without words."""
-        return np.zeros(0, np.int64)
+        return bool(self.task.config.scheme != PLAIN)
 
     def predict(self, sentences: Sequence[str | Sequence[str]], progress: Count | None = None) -> list[Any]:
-        words = [self.split(one) if isinstance(one, str) else self.check_words(one) for one in require_list(sentences)]
-        predictions = [self.prediction((), self.no_tags) for _ in words]
-        places = [i for i, one in enumerate(words) if one]
-        if places:
-            chosen = [words[i] for i in places]
+        sentences = [self._words_of(sentence) for sentence in require_list(sentences)]
+        predictions = [self.prediction((), self.no_tags) for _ in sentences]
+        indices = [i for i, words in enumerate(sentences) if words]
+        if indices:
+            chosen = [sentences[i] for i in indices]
             examples, _ = encode_sentences(self.network, self.tokenizer, chosen, length=self.length)
             if self.network.num_feature_layers:
                 examples = replace(examples, features=self._features(chosen))
-            for i, tags in zip(places, self.best_tags(examples, progress), strict=True):
-                predictions[i] = self.prediction(words[i], tags)
+            for i, tags in zip(indices, self.best_tags(examples, progress), strict=True):
+                predictions[i] = self.prediction(sentences[i], tags)
         return predictions
+
+    def _words_of(self, sentence: object) -> list[str]:
+        """The words of a list, or of a plain text: punctuation is apart, and what the tokenizer knows stays whole."""
+        if isinstance(sentence, str):
+            return self.tokenizer.split_words(sentence)
+        words = list(texts_of(sentence))
+        if not all(isinstance(word, str) for word in words):
+            problem = f"A sentence is {str(sentence)[:80]}. Expected a text or a list of words."
+            raise InvalidSetting(problem, key="sentences", value=sentence)
+        return words
 
     def prediction(self, words: Sequence[str], tags: np.ndarray) -> Any:
         return TaggedSentence(tuple(words), name_tags(tags, self.task.config.labels, self.task.config.scheme))
-
-    @staticmethod
-    def check_words(sentence: Any) -> list[str]:
-        words = list(texts_of(sentence))
-        if not all(isinstance(word, str) for word in words):
-            raise InvalidSetting(
-                f"A sentence is {str(sentence)[:80]}. Expected a text or a list of words.",
-                key="sentences",
-                value=sentence,
-            )
-        return words
-
-    def split(self, text: str) -> list[str]:
-        """The words of a plain text, with punctuation apart; what the tokenizer knows stays whole."""
-        return self.tokenizer.split_words(text)
 
     def spans_of(self, sentence: TaggedSentence) -> list[Span]:
         return find_spans(sentence.tags) if self.has_spans else []
 
     @torch.no_grad()
-    def best_tags(self, examples: TaggedExamples, progress: Count | None = None) -> list[Any]:
-        """The best tags of every sentence, in order. Sentences of similar length are read together."""
-        best: list[Any] = [None] * len(examples)
+    def best_tags(self, examples: TaggedExamples, progress: Count | None = None) -> list[np.ndarray]:
+        """The best tags of every sentence, in order."""
+        best = [self.no_tags] * len(examples)
         for chosen, batch in self.batches(SentenceBatches(), examples, ROWS, progress):
             mask = batch.targets != IGNORE
             tags = self.tag_batch(batch, mask).cpu().numpy()
@@ -697,9 +592,9 @@ class WordTagger(Predictor):
 
     def score_examples(self, examples: TaggedExamples) -> dict[str, float]:
         """The task's metrics on tagged sentences."""
-        return score_tags(examples, examples.gold, self.best_tags(examples))
+        return score_examples(examples, examples.gold, self.best_tags(examples))
 
-    def _features(self, words: Sequence[Sequence[str]]) -> np.ndarray:
+    def _features(self, sentences: Sequence[Sequence[str]]) -> np.ndarray:
         if self._context is None:
             from nextword.lm.loading import load
 
@@ -715,7 +610,7 @@ class WordTagger(Predictor):
                     path=run,
                 )
             self._context = context
-        return self._context.read(words)
+        return self._context.read(sentences)
 
 
 def name_tags(tags: np.ndarray, labels: Sequence[str], scheme: str) -> tuple[str, ...]:
@@ -729,37 +624,34 @@ def name_tags(tags: np.ndarray, labels: Sequence[str], scheme: str) -> tuple[str
 TAG_FILES = (".conll", ".tsv", ".jsonl")
 
 
-def predict_tags(model: Any, request: PredictionRequest) -> FilePredictions:
+def predict_tags(model: WordTagger, request: PredictionRequest) -> FilePredictions:
     """Tag the words of sentences."""
     suffix, sentences = read_tag_request(model, request)
     tagged = model.predict([sentence.words for sentence in sentences], request.progress)
     scores, notes = _score_file(model, sentences, tagged)
-    records = [_record(model, one) for one in tagged]
+    records = [_record(model, sentence) for sentence in tagged]
     content = json_lines(records) if suffix == ".jsonl" else _tag_columns(model, sentences, tagged)
     gold = f"the tags in {FROM_STDIN if request.file == STDIN else request.file}"
     labels = list(model.task.config.labels)
     return FilePredictions(content, records, count_words(sentences), labels, scores, gold, notes, unit="sentences")
 
 
-def read_tag_request(model: Any, request: PredictionRequest) -> tuple[str, list[TaggedSentence]]:
+def read_tag_request(model: WordTagger, request: PredictionRequest) -> tuple[str, list[TaggedSentence]]:
+    """The suffix of the output, and the sentences of words, with gold tags if the file has them."""
     request.reject("--task", request.task, f"{model.name} predicts the tags of all its tasks at once")
     for option, column in (("--text", request.columns.text), ("--text-pair", request.columns.second)):
         request.reject(option, column, f"{model.name} tags words, and reads a sentence or a word per line")
-    return request.suffix(TAG_FILES, ".conll", "tags"), _read_sentences(model, request.file)
-
-
-def _read_sentences(model: Any, file: str) -> list[TaggedSentence]:
-    """Read sentences of words, with gold tags if the file has them."""
+    suffix, file = request.suffix(TAG_FILES, ".conll", "tags"), request.file
     is_table = Path(plain_name(file)).suffix.lower() in (".csv", ".jsonl")
-    source = [] if is_table else list(read_lines(file))
-    if is_table or any(_starts_table(line) for line in source[:1]):
+    lines = [] if is_table else list(read_lines(file))
+    if is_table or any(_starts_table(line) for line in lines[:1]):
         name = FROM_STDIN if file == STDIN else file
         raise DataError(f"{name} is a table. A tagger reads one sentence per line, or one word per line.", path=file)
-    if not any(line.strip() for line in source):
+    if not any(line.strip() for line in lines):
         raise DataError(f"{file} has no text. Expected one sentence per line, or one word per line.", path=file)
-    if is_tagged(plain_name(file), source):
-        return read_tagged(file, model.task.config.label, bare=True, source=source).sentences
-    return [TaggedSentence(tuple(model.split(line)), ()) for line in source]
+    if is_tagged(plain_name(file), lines):
+        return suffix, read_tagged(file, model.task.config.label, bare=True, source=lines).sentences
+    return suffix, [TaggedSentence(tuple(model.tokenizer.split_words(line)), ()) for line in lines]
 
 
 def _starts_table(line: str) -> bool:
@@ -773,31 +665,22 @@ def _starts_table(line: str) -> bool:
 
 
 def _score_file(
-    model: Any, gold: Sequence[TaggedSentence], predicted: Sequence[TaggedSentence]
+    model: WordTagger, gold: Sequence[TaggedSentence], predicted: Sequence[TaggedSentence]
 ) -> tuple[dict[str, float], list[str]]:
     """Score the tags if every sentence has gold tags of this task; note tags that were not seen in training."""
     if not all(sentence.tags for sentence in gold):
         return {}, []
     in_file, trained = {tag for sentence in gold for tag in sentence.tags}, set(model.task.config.labels)
-    name = (lambda tag: parse_tag(tag)[1]) if model.has_spans else str
-    unseen = sorted({*map(name, in_file)} - {*map(name, trained)})
-    what = "span types" if model.has_spans else "tags"
+    types = [{parse_tag(tag)[1] if model.has_spans else tag for tag in tags} for tags in (in_file, trained)]
+    unseen, what = sorted(types[0] - types[1]), "span types" if model.has_spans else "tags"
     notes = [f"{what} not seen in training are never predicted: {shorten_list(unseen)}"] if unseen else []
-    if model.has_spans:
-        if in_file != {"O"} and not has_spans(in_file):
-            return {}, notes
-        right, found = (
-            [(i, *span) for i, sentence in enumerate(side) for span in find_spans(sentence.tags)]
-            for side in (gold, predicted)
-        )
-        return {name: metric(right, found) for name, metric in SPAN_METRICS.items()}, notes
-    if not in_file & trained:
-        return {}, notes
-    pairs = [pair for a, b in zip(gold, predicted, strict=True) for pair in zip(a.tags, b.tags, strict=True)]
-    return {TOKEN_ACCURACY: sum(a == b for a, b in pairs) / len(pairs)}, notes
+    is_same_task = has_spans(in_file) or in_file == {OUTSIDE} if model.has_spans else bool(in_file & trained)
+    metrics = tuple(SPAN_METRICS) if model.has_spans else (TOKEN_ACCURACY,)
+    tags = [[sentence.tags for sentence in side] for side in (gold, predicted)]
+    return score_tags(metrics, *tags) if is_same_task else {}, notes
 
 
-def _record(model: Any, sentence: TaggedSentence) -> Record:
+def _record(model: WordTagger, sentence: TaggedSentence) -> Record:
     record: Record = {"words": list(sentence.words), "tags": list(sentence.tags)}
     if model.has_spans:
         record["spans"] = [
@@ -807,7 +690,7 @@ def _record(model: Any, sentence: TaggedSentence) -> Record:
     return record
 
 
-def _tag_columns(model: Any, gold: Sequence[TaggedSentence], predicted: Sequence[TaggedSentence]) -> str:
+def _tag_columns(model: WordTagger, gold: Sequence[TaggedSentence], predicted: Sequence[TaggedSentence]) -> str:
     """Word, gold tag if there is one, predicted tag. Both tags have the same scheme, as CoNLL's script expects."""
     blocks = []
     for before, after in zip(gold, predicted, strict=True):
@@ -822,4 +705,4 @@ def write_conll(columns: Sequence[Sequence[str]]) -> str:
 
 
 def count_words(sentences: Sequence[TaggedSentence]) -> str:
-    return f"{sum(len(one.words) for one in sentences):,} words of {len(sentences):,} sentences"
+    return f"{sum(len(sentence.words) for sentence in sentences):,} words of {len(sentences):,} sentences"

@@ -9,7 +9,7 @@ import pytest
 
 from nextword.core.errors import DataError, UnknownName
 from nextword.data.conll import detect_scheme, open_tagged, read_trees
-from nextword.tasks.tagging import read_tags
+from nextword.tasks.datasets.tagged import read_tags
 from tests.support.errors import raises
 
 TREE = """

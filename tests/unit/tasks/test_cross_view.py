@@ -21,7 +21,8 @@ from nextword.cli import app
 from nextword.core.errors import DataError, InvalidSetting, RunError, UnknownName
 from nextword.data.opening import open_unsplit
 from nextword.layers.char_cnn import word_characters
-from nextword.tasks.cross_view import CrossViewObjective, MixedTagDataset, read_tag_data, read_untagged
+from nextword.tasks.cross_view import CrossViewObjective, read_untagged
+from nextword.tasks.datasets.tagged import MixedTagDataset, read_tag_data
 from nextword.tasks.mixtures import MixedExamples, draw_tasks, probabilities
 from nextword.tasks.plan import make_plan
 from nextword.tasks.tagging import TaggedExamples

@@ -8,8 +8,8 @@ from nextword import tasks as transfer
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.tasks.base import DEV_IS_TRAINED_ON
 from nextword.tasks.datasets.questions import QuestionDataset
+from nextword.tasks.datasets.tagged import read_tags
 from nextword.tasks.plan import make_plan
-from nextword.tasks.tagging import read_tags
 from nextword.tasks.text_data import read_one, read_text_data
 
 SENTENCES = [("Anna sees Rome", "B-PER O B-LOC"), ("Rome sleeps", "B-LOC O"), ("Bo went home", "B-PER O O")]

@@ -17,9 +17,10 @@ from nextword.batching.examples import Bucketed
 from nextword.core.errors import InvalidSetting, NextwordError, RunError, Unsupported
 from nextword.lm.base import TextModel
 from nextword.lm.embedding import ContextualVectors
+from nextword.tasks.datasets.tagged import read_tags
 from nextword.tasks.encoding import encode_texts
 from nextword.tasks.plan import make_plan
-from nextword.tasks.tagging import SentenceBatches, WordTagger, encode_sentences, read_tags
+from nextword.tasks.tagging import SentenceBatches, WordTagger, encode_sentences
 from tests.support.tiny_tagged import furnished, small
 from tests.support.tiny_transfer import run_of
 
