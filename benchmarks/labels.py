@@ -64,7 +64,7 @@ STUDIES = {
         "cvt/conll2000",
         "cvt/tiny",
         {1.0: 8000, 0.1: 3500, 0.01: 2000},
-        ("phase.0.objective.unlabelled=''",),
+        ("phase.0.objective.unlabeled=''",),
         ("task.merge_dev_into_train=true",),
         turns=2,
     ),

@@ -165,7 +165,7 @@ def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_lab
 ) -> None:
     (recipes / "tagger").mkdir()
     path = recipes / "tagger" / "ner.toml"
-    beside = "[[phase]]\nobjective = { unlabelled = 'wikipedia' }\n"
+    beside = "[[phase]]\nobjective = { unlabeled = 'wikipedia' }\n"
     path.write_text(f"{TAGGER}[task]\nclassifier = 'crf'\n{beside}")
     runs = tmp_path / "runs"
     given = "merge_dev_into_train = true\nhidden_sizes = [50]\nweights = []"

@@ -50,18 +50,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def accuracy(folder: Path, out: Path, unlabelled: str) -> float:
+def accuracy(folder: Path, out: Path, unlabeled: str) -> float:
     """On sentences in which nothing but the noun says what it is."""
     changes = [
         "task.train_fraction=0.01",
-        f"phase.0.objective={{kind='cross_view', unlabelled='{unlabelled}', sentences=3000, dropout=0.1}}",
+        f"phase.0.objective={{kind='cross_view', unlabeled='{unlabeled}', sentences=3000, dropout=0.1}}",
         "model.words=24",
         "model.filters=[[2, 8]]",
         "model.width=24",
         "model.projection=24",
         "model.inner=16",
         "tokenizer.size=1000",
-        f"phase.0.steps={700 if unlabelled else 350}",
+        f"phase.0.steps={700 if unlabeled else 350}",
         "phase.0.validate=1000",
         "phase.0.keep=last",
     ]

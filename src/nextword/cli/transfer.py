@@ -110,7 +110,7 @@ def transfer(
       nextword transfer bert/span --from runs/bert --data squad
       nextword transfer bert/choice --from runs/bert --data endings.csv
       nextword transfer tagger/conll2003 --features runs/elmo --train-fraction 0.1 --num-seeds 3 --out runs/ner
-      nextword transfer cvt/conll2000 --train-fraction 0.1 --set phase.0.objective.unlabelled=plain.txt
+      nextword transfer cvt/conll2000 --train-fraction 0.1 --set phase.0.objective.unlabeled=plain.txt
       nextword transfer --resume --out runs/bert-reviews
     """
     from nextword.core.errors import InvalidSetting

@@ -197,7 +197,7 @@ def _record_transfers(
     the same, of the data's own test split      glove_test_sst_2_accuracy
     conll2003 … --train-fraction 0.1            train_fraction_0_1_conll2003_span_f1
     conll2003 … --features runs/elmo            elmo_conll2003_span_f1
-    conll2000 … --set …unlabelled=''            labels_alone_conll2000_span_f1
+    conll2000 … --set …unlabeled=''            labels_alone_conll2000_span_f1
     IMDb … --from a run that reads backward     backward_test_imdb_accuracy
 
     A final training (--merge-dev), which includes dev, has no dev result.
@@ -298,8 +298,8 @@ def _model_defaults(slug: str) -> dict[str, Any]:
 def _unlabeled_text(recipe: Mapping[str, Any], tables: Mapping[str, Any]) -> dict[str, str]:
     """The unlabeled text of the first phase, if it is not the recipe's own."""
     phases: list[Mapping[str, Any]] = [next(iter(table.get("phase", ())), {}) for table in (recipe, tables)]
-    usual, actual = (phase.get("objective", {}).get("unlabelled", "") for phase in phases)
-    return {} if usual == actual else {"unlabelled": actual or "labels alone"}
+    usual, actual = (phase.get("objective", {}).get("unlabeled", "") for phase in phases)
+    return {} if usual == actual else {"unlabeled": actual or "labels alone"}
 
 
 # ------------------------------------------------------------------------------------------------ both

@@ -134,11 +134,11 @@ class CrossViewSeq2SeqObjective(Seq2SeqObjective):
     looks ahead. Its target p, without gradient, is the primary decoder's distribution at that position
     (`targets = "soft"`) or the token y alone ("hard", as in the paper, which finds y by beam search).
 
-    `unlabelled`: plain text in the source language, named as --data names one; "": pairs only.
+    `unlabeled`: plain text in the source language, named as --data names one; "": pairs only.
     """
 
     def __init__(
-        self, batches: Mapping[str, Any], unlabelled: str = "", targets: str = "soft", smoothing: float = 0.0
+        self, batches: Mapping[str, Any], unlabeled: str = "", targets: str = "soft", smoothing: float = 0.0
     ) -> None:
         super().__init__(batches, smoothing)
         require_choice("objective.targets", targets, TARGETS)
@@ -146,7 +146,7 @@ class CrossViewSeq2SeqObjective(Seq2SeqObjective):
             raise InvalidSetting(
                 "batches: sources without targets cannot be packed. Set pack = false.", key="batches.pack", value=True
             )
-        self.unlabelled, self.targets = unlabelled, targets
+        self.unlabeled, self.targets = unlabeled, targets
 
     def batches_per_epoch(self, text: Pairs | PairsAndSources) -> int:
         if isinstance(text, PairsAndSources):

@@ -14,7 +14,7 @@ For each task there are six heads over a network that has such views (models/cvt
 
 Before the first word and after the last there are zeros. Targets are computed without dropout and without gradients.
 Elsewhere the network's own dropout applies to tagged, and the objective's `dropout` to untagged sentences. Without
-`unlabelled` text all steps are of the first kind: the same network, trained on tags alone.
+`unlabeled` text all steps are of the first kind: the same network, trained on tags alone.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ from nextword.tokenizers.base import Tokenizer
 
 PRIMARY = "primary"
 VIEWS = ("full", "forwards", "backwards", "future", "past")
-UNLABELED_KEY = "phase.0.objective.unlabelled"
+UNLABELED_KEY = "phase.0.objective.unlabeled"
 
 
 # ------------------------------------------------------------------------------------------------ heads
@@ -198,12 +198,12 @@ def soft_cross_entropy(emissions: Tensor, targets: Tensor, mask: Tensor) -> Tens
 
 
 class CrossViewObjective(TagObjective):
-    """`unlabelled`: a text, as --data names one; its first `sentences` of at most `longest` words are read."""
+    """`unlabeled`: a text, as --data names one; its first `sentences` of at most `longest` words are read."""
 
     def __init__(
         self,
         batches: Mapping[str, Any],
-        unlabelled: str = "",
+        unlabeled: str = "",
         sentences: int = 300_000,
         longest: int = 50,
         smoothing: float = 0.1,
@@ -214,7 +214,7 @@ class CrossViewObjective(TagObjective):
             require_number(f"objective.{name}", value, 0, 1, exclude_high=True)
         for name, count in (("sentences", sentences), ("longest", longest)):
             require_count(f"objective.{name}", count)
-        self.unlabelled, self.sentences, self.longest = unlabelled, sentences, longest
+        self.unlabeled, self.sentences, self.longest = unlabeled, sentences, longest
         self.smoothing, self.dropout = smoothing, dropout
 
     def batches_per_epoch(self, text: MixedExamples) -> int:  # type: ignore[override]
@@ -467,16 +467,16 @@ class CrossViewTagging(Tagging):
         """Add the untagged sentences that the recipe's objective names, if it names any."""
         phase = recipe.phases[0]
         objective: Any = make_objective(phase.objective, phase.batches, network.vocabulary)
-        if not objective.unlabelled:
+        if not objective.unlabeled:
             return train
         try:
-            corpus = open_unsplit(objective.unlabelled)
+            corpus = open_unsplit(objective.unlabeled)
         except NextwordError as error:
             raise InvalidSetting(
-                f"The untagged text {objective.unlabelled!r} cannot be read: {error} Name another with --set "
+                f"The untagged text {objective.unlabeled!r} cannot be read: {error} Name another with --set "
                 f"{UNLABELED_KEY}=FILE, or train on tags alone with --set {UNLABELED_KEY}=''.",
                 key=UNLABELED_KEY,
-                value=objective.unlabelled,
+                value=objective.unlabeled,
             ) from None
         limits = network.max_characters, objective.sentences, objective.longest
         text, key = read_untagged(corpus, tokenizer, *limits, progress)

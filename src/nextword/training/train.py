@@ -91,7 +91,7 @@ def train_events(
     splits = [_prepare_splits(corpus, tokenizer, on_progress) for corpus in corpora]
     fingerprints = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
     for phase, data in zip(recipe.phases, splits, strict=True):
-        if trains_on_pairs(phase.objective) and phase.objective.get("unlabelled"):
+        if trains_on_pairs(phase.objective) and phase.objective.get("unlabeled"):
             data["train"], fingerprint = add_unlabeled_sources(
                 phase, data["train"], tokenizer, network.vocabulary, on_progress
             )
@@ -382,7 +382,7 @@ def add_unlabeled_sources(
 ) -> tuple[PairsAndSources, str]:
     """Combine the pairs with the untranslated sources that the objective names; return also the text's fingerprint."""
     objective: Any = make_objective(phase.objective, phase.batches, vocabulary)
-    name, key = objective.unlabelled, f"phase.{phase.name}.objective.unlabelled"
+    name, key = objective.unlabeled, f"phase.{phase.name}.objective.unlabeled"
     if tokenizer.end is None:
         raise InvalidSetting(
             f"Phase '{phase.name}': untranslated sources need a tokenizer with an end token, and kind "

@@ -176,7 +176,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
     data, draw = write_pairs(folder), np.random.default_rng(5)
     plain = [" ".join(draw.choice(WORDS, draw.integers(3, 9))) for _ in range(200)]
     (folder / "plain.txt").write_text("\n\n".join(plain))
-    changes = [f"phase.0.data={data}", f"phase.0.objective.unlabelled={folder / 'plain.txt'}", "tokenizer.size=280"]
+    changes = [f"phase.0.data={data}", f"phase.0.objective.unlabeled={folder / 'plain.txt'}", "tokenizer.size=280"]
     changes += ["phase.0.steps=12", "phase.0.batches.rows=8", "phase.0.save=0", "phase.0.log=1", "model.width=16"]
     return lambda *more: load_recipe("cvt-seq2seq/tiny", [*changes, *more])
 
@@ -192,8 +192,8 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(recipe: Any, tmp_path: 
 
 def test_invalid_input_is_rejected(recipe: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError) as problem:
-        list(train_events(recipe("phase.0.objective.unlabelled=nowhere.txt"), tmp_path / "a", device="cpu"))
-    assert "objective.unlabelled=FILE" in str(problem.value)
+        list(train_events(recipe("phase.0.objective.unlabeled=nowhere.txt"), tmp_path / "a", device="cpu"))
+    assert "objective.unlabeled=FILE" in str(problem.value)
     with pytest.raises(NextwordError, match="words"):
         list(train_events(recipe("tokenizer.kind=words"), tmp_path / "b", device="cpu"))
     with pytest.raises(NextwordError, match="feeding"):

@@ -52,7 +52,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def small(data: Path, *changes: str, steps: int = 60) -> list[str]:
     return [
-        f"phase.0.objective.unlabelled={data.parent / 'plain.txt'}",
+        f"phase.0.objective.unlabeled={data.parent / 'plain.txt'}",
         "model.width=16",
         "model.inner=16",
         "model.projection=12",
@@ -95,13 +95,13 @@ def same(a: Any, b: Any) -> bool:
     )
 
 
-@pytest.mark.parametrize("unlabelled", [True, False])
-def test_batches_take_turns_and_batch_k_is_made_of_the_seed_and_k_alone(unlabelled: bool) -> None:
-    text = MixedExamples(("a", "b"), (text_of(30), text_of(90, 1000)), text_of(50, 5000) if unlabelled else None)
+@pytest.mark.parametrize("unlabeled", [True, False])
+def test_batches_take_turns_and_batch_k_is_made_of_the_seed_and_k_alone(unlabeled: bool) -> None:
+    text = MixedExamples(("a", "b"), (text_of(30), text_of(90, 1000)), text_of(50, 5000) if unlabeled else None)
     objective = CrossViewObjective({"rows": 4})
     found = list(islice(objective.batches(text, 5, 0), 200))
     parts = [batch.task_index for batch in found]
-    if unlabelled:
+    if unlabeled:
         assert parts[1::2] == [UNLABELED] * 100
         assert set(parts[::2]) == {0, 1}
         assert all((batch.inputs.ids >= 5000).all() for batch in found[1::2])
@@ -115,7 +115,7 @@ def test_batches_take_turns_and_batch_k_is_made_of_the_seed_and_k_alone(unlabell
     first = [b for b in found if b.task_index == 0][:8]  # 30 sentences are 8 batches: an epoch has each of them once
     seen = torch.cat([batch.inputs.ids.reshape(-1) for batch in first])
     assert sorted(seen.tolist()) == list(range(60))
-    assert objective.batches_per_epoch(text) == (8 + 23) * (2 if unlabelled else 1)
+    assert objective.batches_per_epoch(text) == (8 + 23) * (2 if unlabeled else 1)
 
 
 # ------------------------------------------------------------------------------------------------ text without tags
@@ -156,7 +156,7 @@ def test_text_is_split_once_into_sentences_of_words(tmp_path: Path, monkeypatch:
 
 def test_text_that_is_not_there_is_asked_for(data: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as problem:
-        learnt(str(data), tmp_path / "run", small(data, "phase.0.objective.unlabelled=nowhere.txt"))
+        learnt(str(data), tmp_path / "run", small(data, "phase.0.objective.unlabeled=nowhere.txt"))
     assert problem.value.value == "nowhere.txt"
     assert not (tmp_path / "run").exists()
 
@@ -173,7 +173,7 @@ def test_a_run_is_a_tagger_and_labels_alone_are_one_key_away(data: Path, tmp_pat
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["event"] == "step"]
     assert {"full", "forwards", "backwards", "future", "past"} <= steps[0].keys()
-    plan = make_plan("cvt/tiny", "", str(data), changes=small(data, "phase.0.objective.unlabelled=''"), device="cpu")
+    plan = make_plan("cvt/tiny", "", str(data), changes=small(data, "phase.0.objective.unlabeled=''"), device="cpu")
     assert plan.examples["train"].unlabeled is None
     assert plan.examples["train"].turns == 1
 
