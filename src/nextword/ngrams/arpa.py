@@ -21,20 +21,20 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
+from nextword.core.errors import DataError, Unsupported, invalid
 from nextword.core.io import DecompressedFile, write_atomically
 from nextword.core.jit import jit
+from nextword.core.types import Progress, ignore_progress
 from nextword.ngrams.trie import NODE, NONE, Section, Trie, build_section, build_trie
 
 UNKNOWN, EOS = "<unk>", "<eos>"
 UNKNOWN_MISSING = -100.0  # log10 p of <unk> if the file has none, as in KenLM
 CONVENTIONS = ("kenlm", "srilm")
-Progress = Callable[[float, float | None], None]
 
 _BLOCK = 1 << 22  # bytes read, or rows written, at a time
 _LONGEST = 1 << 26  # bytes in a line, at most
@@ -60,7 +60,7 @@ _TAB, _NEWLINE, _RETURN, _SPACE, _MINUS, _PLUS, _POINT, _ZERO, _SLASH = 9, 10, 1
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def read_arpa(path: Path, progress: Progress | None = None) -> tuple[Trie, list[str]]:
+def read_arpa(path: Path, progress: Progress = ignore_progress) -> tuple[Trie, list[str]]:
     """Read a model and its words by id: <unk> 0, the boundary 1 (as `<eos>`), then the others in the file's order."""
     reader = _ArpaReader(Path(path), progress)
     try:
@@ -72,7 +72,7 @@ def read_arpa(path: Path, progress: Progress | None = None) -> tuple[Trie, list[
 class _ArpaReader:
     """Read the text in blocks, and lines that are not n-grams one by one."""
 
-    def __init__(self, path: Path, progress: Progress | None) -> None:
+    def __init__(self, path: Path, progress: Progress) -> None:
         self.file = DecompressedFile(path)
         self.path, self.progress = path, progress
         self.buffer = bytearray(_BLOCK)
@@ -141,11 +141,8 @@ class _ArpaReader:
     ) -> tuple[list[bytes], np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         room = min(count, _ROOM)
         rows = np.empty((room, max(n, 2)), NODE)
-        log_probs, log_backoffs, lines = (
-            np.empty(room, np.float32),
-            np.empty(room, np.float32),
-            np.empty(room, np.int64),
-        )
+        log_probs, log_backoffs = np.empty(room, np.float32), np.empty(room, np.float32)
+        lines = np.empty(room, np.int64)
         words: list[bytes] = []
         filled = 0
         while True:
@@ -261,8 +258,7 @@ class _ArpaReader:
         read = self.file.read_into(memoryview(buffer)[rest:])
         self.end += read
         self.ended = read == 0
-        if self.progress:
-            self.progress(self.file.position(), self.file.size)
+        self.progress(self.file.position(), self.file.size)
         return True
 
     def _error(self, found: str, expected: str, line: int | None = None) -> DataError:
@@ -291,15 +287,11 @@ def _quote(text: bytes | bytearray) -> str:
 
 
 def write_arpa(
-    trie: Trie, names: Sequence[str], path: Path, convention: str = "kenlm", progress: Progress | None = None
+    trie: Trie, names: Sequence[str], path: Path, convention: str = "kenlm", progress: Progress = ignore_progress
 ) -> None:
     """Write the model as ARPA, compressed by its suffix. `names` are the words by id; the boundary's is not used."""
     if convention not in CONVENTIONS:
-        raise InvalidSetting(
-            f"convention = {convention!r}. Expected one of {', '.join(CONVENTIONS)}.",
-            key="convention",
-            value=convention,
-        )
+        raise invalid("convention", convention, f"must be one of {', '.join(CONVENTIONS)}.")
     spelled = _words_as_bytes(trie, names)
     text = np.frombuffer(bytearray(b"".join(spelled)), np.uint8)
     starts = np.zeros(len(spelled) + 1, np.int64)
@@ -329,8 +321,7 @@ def write_arpa(
                     row, size = format_lines(rows, log_probs, log_backoffs, bare, text, starts, out, row)
                     file.write(out[:size].data)
                 done += len(rows)
-                if progress:
-                    progress(done, sum(counts))
+                progress(done, sum(counts))
         file.write(b"\n\\end\\\n")
 
 
@@ -358,29 +349,22 @@ def _section_rows(trie: Trie, k: int, begin: int, end: int, never: float) -> tup
 
 def _words_as_bytes(trie: Trie, names: Sequence[str]) -> list[bytes]:
     """The words as bytes by id, with </s> for the boundary and <s> after the last."""
-    if len(names) != trie.size:
-        raise DataError(
-            f"The model has {trie.size:,} words, but got {len(names):,} names. Use the names of its own tokenizer."
-        )
-    spelled: list[bytes] = []
-    seen = {b"<s>", b"</s>"}
-    for i, name in enumerate(names):
-        word = b"</s>" if i == trie.boundary else name.encode("utf-8", "surrogatepass")
-        if i != trie.boundary:
-            if not word or any(space in word for space in (b" ", b"\t", b"\n", b"\r")):
-                raise Unsupported(
-                    f"Word {i} is {name!r}, but a word in an ARPA file is not empty and has no spaces. Rename it "
-                    "in the vocabulary.",
-                    ability="arpa",
-                )
-            if word in seen:
-                reason = "reserves this word" if word in (b"<s>", b"</s>") else "cannot hold a word twice"
-                raise Unsupported(
-                    f"Word {i} is {name!r}, but an ARPA file {reason}. Rename it in the vocabulary.", ability="arpa"
-                )
-            seen.add(word)
-        spelled.append(word)
-    return [*spelled, b"<s>"]
+    spelled = [name.encode("utf-8", "surrogatepass") for name in names]
+    spelled[trie.boundary] = b"</s>"
+    spelled.append(b"<s>")
+    seen: dict[bytes, int] = {b"<s>": trie.size, b"</s>": trie.boundary}
+    for i, word in enumerate(spelled):
+        problem = ""
+        if not word or any(space in word for space in (b" ", b"\t", b"\n", b"\r")):
+            problem = "is empty or has spaces"
+        elif seen.setdefault(word, i) != i:
+            problem = "is reserved" if word in (b"<s>", b"</s>") else "occurs twice"
+        if problem:
+            raise Unsupported(
+                f"Word {i} of the vocabulary, {names[i]!r}, {problem}, which an ARPA file does not allow. Rename it.",
+                ability="arpa",
+            )
+    return spelled
 
 
 # ------------------------------------------------------------------------------------------------ lines, compiled

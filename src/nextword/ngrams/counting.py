@@ -18,14 +18,13 @@ from __future__ import annotations
 import mmap
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import DataError, invalid
 from nextword.core.jit import jit, run_parallel
 from nextword.ngrams.layouts import reserve_space
 from nextword.ngrams.trie import NODE
@@ -44,7 +43,7 @@ class ArrayStore:
         self.folder = Path(tempfile.mkdtemp(prefix="ngrams-", suffix=".part", dir=folder)) if on_disk else None
         self._made = 0
 
-    def new(self, length: int, kind: Any = NODE) -> np.ndarray:
+    def new(self, length: int, kind: np.dtype | type[np.generic] = NODE) -> np.ndarray:
         if self.folder is None or not length:
             return np.zeros(length, kind)
         self._made += 1
@@ -79,7 +78,7 @@ class ArrayStore:
         self.close()
 
 
-def release_pages(*arrays: Any) -> None:
+def release_pages(*arrays: object) -> None:
     """Drop the pages of mapped arrays from this process's memory; they are read from their files again if needed."""
     for array in arrays:
         if isinstance(array, np.memmap) and array._mmap is not None:  # type: ignore[attr-defined]
@@ -134,7 +133,7 @@ def blocks(total: int, size: int) -> Iterator[tuple[int, int]]:
         yield low, min(low + size, total)
 
 
-def run_in_blocks(total: int, block: int, work: Any, *args: Any) -> None:
+def run_in_blocks(total: int, block: int, work: Callable[..., object], *args: object) -> None:
     """Run a compiled function over a range, block by block, and release mapped arrays after each block."""
     for low, high in blocks(total, block):
         run_parallel(high - low, lambda begin, end, *rest, low=low: work(low + begin, low + end, *rest), *args)
@@ -194,13 +193,9 @@ def count_ngrams(
 def check_order(order: int, tokens: int) -> None:
     """Raise InvalidSetting if a text of this length cannot have n-grams of this order."""
     if order < 1:
-        raise InvalidSetting(f"model.order = {order}. Expected 1 or more words.", key="model.order", value=order)
+        raise invalid("model.order", order, "must be 1 or more words.")
     if order > tokens + 1:
-        raise InvalidSetting(
-            f"model.order = {order}, but the text has {tokens:,} tokens. Choose a lower order, or use more text.",
-            key="model.order",
-            value=order,
-        )
+        raise invalid("model.order", order, f"is too high for a text of {tokens:,} tokens.")
 
 
 def bytes_in_memory(tokens: int, order: int) -> int:
@@ -220,12 +215,8 @@ def _cut_ranges(ids: np.ndarray, order: int, size: int, boundary: int, memory: i
     most = min(memory * 3 // 8 // each, MAX_NODES // order)
     if size * 16 + MIN_BUFFER > memory or most < occurrences.max():
         needed = max(size * 16 + MIN_BUFFER, 8 * each * int(occurrences.max()) // 3)
-        raise InvalidSetting(
-            f"estimator.memory = {memory / 2**20:,.0f} MB is too small: the most frequent word and the vocabulary "
-            f"alone need {needed / 2**20:,.0f} MB. Raise it, or lower the order.",
-            key="estimator.memory",
-            value=memory,
-        )
+        size_of_both = f"the most frequent word and the vocabulary alone need {needed / 2**20:,.0f} MB"
+        raise invalid("estimator.memory", f"{memory / 2**20:,.0f} MB", f"is too small: {size_of_both}.")
     out, low, held = [], 0, 0
     for w in range(size):
         if held + occurrences[w] > most and held:

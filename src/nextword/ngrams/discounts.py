@@ -12,11 +12,10 @@ Each function returns D by count, and a note if the counts of counts were not us
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 
 FALLBACK = (0.5, 1.0, 1.5)  # as KenLM's --discount_fallback
 MAX_COUNT = 16  # the longest table: its last entry holds for all higher counts
@@ -79,7 +78,7 @@ DISCOUNTS: dict[str, Callable[[np.ndarray, int, bool], Table]] = {
 }
 
 
-def check_discounts(discounts: Sequence[Any], kind: str) -> None:
+def check_discounts(discounts: Sequence[Sequence[float]], kind: str) -> None:
     """Check a recipe's own discounts: a list per order, D of counts 1, 2, …; the last of both holds for all beyond."""
     if not discounts:
         return
@@ -90,15 +89,11 @@ def check_discounts(discounts: Sequence[Any], kind: str) -> None:
         for row in discounts
     )
     if kind not in DISCOUNTS or not is_valid:
-        raise InvalidSetting(
-            f"estimator.discounts = {list(discounts)}. Expected a list per order with D of counts 1, 2, …, each from 0 "
-            f"to its count, such as [[0.5, 1, 1.5]], for one of {', '.join(DISCOUNTS)}.",
-            key="estimator.discounts",
-            value=list(discounts),
-        )
+        expected = "a list per order with D of counts 1, 2, …, each from 0 to its count, such as [[0.5, 1, 1.5]]"
+        raise invalid("estimator.discounts", list(discounts), f"must be {expected}, for {', '.join(DISCOUNTS)}.")
 
 
-def discounts_of_order(discounts: Sequence[Any], k: int) -> np.ndarray:
+def discounts_of_order(discounts: Sequence[Sequence[float]], k: int) -> np.ndarray:
     """The table of level k from a recipe's own discounts."""
     return _table(discounts[min(k, len(discounts) - 1)])
 

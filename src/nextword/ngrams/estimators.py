@@ -28,13 +28,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import InvalidSetting, did_you_mean
+from nextword.core.errors import did_you_mean, invalid
 from nextword.core.jit import jit
 from nextword.ngrams.counting import NgramCounts, blocks, counts_of_counts, release_pages, run_in_blocks
 from nextword.ngrams.discounts import DISCOUNTS, MAX_COUNT, check_discounts, discounts_of_order
@@ -70,7 +70,7 @@ class Estimator:
     add: float = 1.0  # δ of `additive`: 1 is Laplace's, less is Lidstone's
     alpha: float = 0.4  # of `stupid`
     cutoff: int = 5  # of `good-turing`: higher counts are not discounted
-    discounts: tuple[Any, ...] = ()  # a list per order; empty: from the counts of counts
+    discounts: tuple[Sequence[float], ...] = ()  # a list per order; empty: from the counts of counts
     prune: tuple[int, ...] = ()  # drop n-grams that occur at most this often, by order; the last holds for all above
     entropy: float = 0.0  # drop n-grams whose loss raises the perplexity by less than this fraction
     memory: str = ""  # such as "2GB"; empty: half of the machine's
@@ -91,8 +91,7 @@ class Estimator:
 
 def _require(name: str, value: object, is_valid: bool, expected: str) -> None:
     if not is_valid:
-        key = f"estimator.{name}"
-        raise InvalidSetting(f"{key} = {value!r}. Expected {expected}.", key=key, value=value)
+        raise invalid(f"estimator.{name}", value, f"must be {expected}.")
 
 
 def parse_estimator(options: Mapping[str, Any]) -> Estimator:
@@ -101,12 +100,10 @@ def parse_estimator(options: Mapping[str, Any]) -> Estimator:
     settings: dict[str, Any] = {}
     for key, value in options.items():
         if key not in known:
-            raise InvalidSetting(
-                f"estimator has no setting {key!r}.{did_you_mean(key, known)} Expected {', '.join(known)}.",
-                key=f"estimator.{key}",
-                value=value,
+            raise invalid(
+                f"estimator.{key}", value, f"is no setting.{did_you_mean(key, known)} Use {', '.join(known)}."
             )
-        kind: Any = type(known[key].default)
+        kind: type = type(known[key].default)
         is_kind = isinstance(value, list | tuple) if kind is tuple else isinstance(value, kind)
         is_valid = (is_kind or (kind is float and type(value) is int)) and (kind is bool or value is not True)
         _require(key, value, is_valid, EXPECTED[kind])
@@ -120,11 +117,7 @@ def parse_memory(size: str) -> int:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT])(i?)B?", size.strip(), re.IGNORECASE)
     if not match:
-        raise InvalidSetting(
-            f"estimator.memory = {size!r}. Expected a size such as '2GB' or '512MB'.",
-            key="estimator.memory",
-            value=size,
-        )
+        raise invalid("estimator.memory", size, "must be a size such as '2GB' or '512MB'.")
     number, unit, binary = match.groups()
     return int(float(number) * (1024 if binary else 1000) ** ("KMGT".index(unit.upper()) + 1))
 

@@ -14,13 +14,12 @@ Contexts after which nothing was seen are never entered: what leads to one leads
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from nextword.core.jit import jit, jit_leaf, run_parallel
-from nextword.ngrams.counting import blocks, release_pages
-from nextword.ngrams.layouts import NgramFile, create_file
+from nextword.ngrams.counting import blocks, find_links, release_pages
+from nextword.ngrams.layouts import Layout, NgramFile, create_file
 from nextword.ngrams.trie import NONE, Level, Trie
 
 LAYOUT = "fast"
@@ -31,7 +30,7 @@ CONTEXT = np.dtype([("first", "<u4"), ("places", "<u4"), ("backoff", "<f4"), ("f
 SLOT = np.dtype([("word", "<u4"), ("log_prob", "<f4"), ("next", "<u4")])
 
 
-def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32, progress: Any = None) -> None:
+def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32) -> None:
     """Write the file, `block` nodes at a time, to bound memory."""
     counts = [len(level) for level in trie.levels]
     bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)  # context of the first node of a level
@@ -45,7 +44,7 @@ def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32, progress: An
     slots["word"][: trie.size] = unigrams.words
     slots["log_prob"][: trie.size] = unigrams.log_probs
     slots["next"][: trie.size] = 1 + unigrams.words if trie.order > 1 else 0
-    at: Any = trie.size
+    at = trie.size
     for k in range(1, trie.order):
         above, level = trie.levels[k - 1], trie.levels[k]
         made["starts"][k] = at
@@ -56,8 +55,6 @@ def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32, progress: An
             lists = (links, above.log_backoffs, above.first, level.words, level.log_probs, level.links)
             (at,) = run_parallel(1, fill_contexts, low, high, contexts, slots, at, *lists, *here)
             release_pages(contexts, slots, *lists)
-        if progress:
-            progress(k / trie.order)
     made["starts"][trie.order] = at
     target = np.zeros(len(contexts), np.uint32)
     for low, high in blocks(len(contexts), block):
@@ -139,15 +136,11 @@ def redirect_slots(_, __, low, high, slots, target):
             slots[s].next = target[slots[s].next]
 
 
-class HashLayout:
+class HashLayout(Layout):
     """A model in a file of this layout."""
 
     def __init__(self, opened: NgramFile) -> None:
-        self.facts = opened.facts
-        self.order: int = opened.facts["order"]
-        self.size: int = opened.facts["size"]
-        self.boundary: int = opened.facts["boundary"]
-        self.entries: list[int] = opened.facts["entries"]
+        super().__init__(opened)
         self.contexts, self.slots = opened.arrays["contexts"], opened.arrays["slots"]
         self._starts = opened.arrays["starts"]
 
@@ -186,8 +179,6 @@ class HashLayout:
 
 def find_all_links(levels: list[Level]) -> None:
     """Find the links of a trie that has everything else."""
-    from nextword.ngrams.counting import find_links
-
     for k in range(1, len(levels)):
         words = levels[k].words
         levels[k].links = words

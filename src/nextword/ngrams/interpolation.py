@@ -23,18 +23,12 @@ class FittedWeights(NamedTuple):
     left_out: int  # tokens to which no model gives any probability
 
 
-def fit_weights(
-    log_probs: np.ndarray, start: np.ndarray | None = None, tolerance: float = 1e-6, most: int = 200
-) -> FittedWeights:
+def fit_weights(log_probs: np.ndarray, tolerance: float = 1e-6, most: int = 200) -> FittedWeights:
     """Fit the weights of J models to their log probabilities of N held-out tokens (J, N), from equal weights on.
 
     Ends within `tolerance` nats per token of the best weights, or after `most` rounds.
     """
-    if log_probs.ndim != 2 or not log_probs.size:
-        raise DataError(f"Log probabilities have the shape {log_probs.shape}. Expected (models, tokens).")
-    if np.isnan(log_probs).any() or np.isposinf(log_probs).any():
-        raise DataError("Log probabilities of held-out tokens are NaN or +∞. One of the models is damaged.")
-    weights = _normalize_start(start, len(log_probs))
+    weights = np.full(len(log_probs), 1 / len(log_probs))
     best = log_probs.max(axis=0)
     known = best > -np.inf
     if not known.any():
@@ -51,23 +45,6 @@ def fit_weights(
             return FittedWeights(weights, history, int(len(known) - len(best)))
         weights = weights * growth
         weights /= weights.sum()
-
-
-def mix_log_probs(log_probs: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """ln Σ λ p over the first axis, in the type of `log_probs`; −∞ if no model of positive weight has any p."""
-    with np.errstate(divide="ignore"):
-        terms = log_probs + np.log(weights).astype(log_probs.dtype).reshape(-1, *[1] * (log_probs.ndim - 1))
-        best = terms.max(axis=0)
-        best[np.isneginf(best)] = 0
-        return best + np.log(np.exp(terms - best).sum(axis=0))
-
-
-def _normalize_start(start: np.ndarray | None, models: int) -> np.ndarray:
-    """Positive weights that sum to one. A weight of zero would stay zero, and could make a token impossible."""
-    weights = np.full(models, 1 / models) if start is None else np.asarray(start, np.float64)
-    if weights.shape != (models,) or not (np.isfinite(weights) & (weights > 0)).all():
-        raise DataError(f"The starting weights are {weights.tolist()}. Expected {models} positive numbers.")
-    return weights / weights.sum()
 
 
 # ------------------------------------------------------------------------------------------------ the cache model

@@ -18,7 +18,7 @@ import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal
 
 import numpy as np
 
@@ -41,8 +41,8 @@ def create_file(
     path: Path, layout: str, facts: Mapping[str, Any], shapes: Mapping[str, tuple[Any, int]]
 ) -> dict[str, np.ndarray]:
     """Create a file with room for these arrays (name → type, length) and map them for writing."""
-    header = {"layout": layout, "facts": dict(facts), "arrays": {}, "size": 0}
-    places: dict[str, Any] = header["arrays"]  # type: ignore[assignment]
+    places: dict[str, dict[str, Any]] = {}
+    header = {"layout": layout, "facts": dict(facts), "arrays": places, "size": 0}
     for name, (kind, length) in shapes.items():
         described = np.lib.format.dtype_to_descr(np.dtype(kind))
         places[name] = {"type": described, "length": int(length), "place": 0}
@@ -101,7 +101,7 @@ def open_file(path: Path) -> NgramFile:
     return NgramFile(header["layout"], header["facts"], _map_arrays(path, header["arrays"], "c"))
 
 
-def _map_arrays(path: Path, places: Mapping[str, Any], mode: Any) -> dict[str, np.ndarray]:
+def _map_arrays(path: Path, places: Mapping[str, Any], mode: Literal["r+", "c"]) -> dict[str, np.ndarray]:
     """Mode "c" shares pages with other processes and never writes to the file."""
     out = {}
     for name, place in places.items():
@@ -123,18 +123,26 @@ def _align(at: int) -> int:
     return -(-at // ALIGNED) * ALIGNED
 
 
-class Layout(Protocol):
-    """An n-gram model that was opened from a file."""
+class Layout:
+    """An n-gram model that was opened from a file. A subclass reads one of the two layouts."""
 
-    order: int
-    size: int  # words
-    boundary: int
-    entries: list[int]  # n-grams by order
-    facts: dict[str, Any]
+    def __init__(self, opened: NgramFile) -> None:
+        self.facts = opened.facts
+        self.order: int = opened.facts["order"]
+        self.size: int = opened.facts["size"]  # words
+        self.boundary: int = opened.facts["boundary"]
+        self.entries: list[int] = opened.facts["entries"]  # n-grams by order
 
-    def read(self, ids: np.ndarray) -> np.ndarray: ...  # (T,) → ln p of each given those before; NONE resets
-    def distributions(self, contexts: np.ndarray) -> np.ndarray: ...  # (B, m) → (B, size), ln p of every word
-    def trie(self) -> Trie: ...
+    def read(self, ids: np.ndarray) -> np.ndarray:
+        """(T,) → ln p of each id given those before; NONE resets."""
+        raise NotImplementedError
+
+    def distributions(self, contexts: np.ndarray) -> np.ndarray:
+        """(B, m) → (B, size), ln p of every word."""
+        raise NotImplementedError
+
+    def trie(self) -> Trie:
+        raise NotImplementedError
 
 
 LAYOUTS = ("fast", "compact")
@@ -142,25 +150,22 @@ LAYOUTS = ("fast", "compact")
 
 def write_layout(trie: Trie, path: Path, layout: str = "fast", bits: int = 0, block: int = 1 << 32) -> None:
     """Write a trie to a file. `bits`: of a quantized value in the compact layout; `block`: nodes in memory at once."""
-    if layout == "fast":
-        from nextword.ngrams.hash_layout import write_hash_layout
+    from nextword.ngrams.hash_layout import write_hash_layout
+    from nextword.ngrams.trie_layout import write_trie_layout
 
+    if layout == "fast":
         write_hash_layout(trie, path, block)
     else:
-        from nextword.ngrams.trie_layout import write_trie_layout
-
         write_trie_layout(trie, path, bits)
 
 
 def open_layout(path: Path) -> Layout:
     """Open a model file of either layout."""
+    from nextword.ngrams.hash_layout import HashLayout
+    from nextword.ngrams.trie_layout import TrieLayout
+
     opened = open_file(path)
-    if opened.layout == "fast":
-        from nextword.ngrams.hash_layout import HashLayout
-
-        return HashLayout(opened)
-    if opened.layout == "compact":
-        from nextword.ngrams.trie_layout import TrieLayout
-
-        return TrieLayout(opened)
-    raise DataError(f"{path} has the layout {opened.layout!r}. Expected one of {', '.join(LAYOUTS)}.", path=path)
+    classes: dict[str, type[Layout]] = {"fast": HashLayout, "compact": TrieLayout}
+    if opened.layout not in classes:
+        raise DataError(f"{path} has the layout {opened.layout!r}. Expected one of {', '.join(classes)}.", path=path)
+    return classes[opened.layout](opened)

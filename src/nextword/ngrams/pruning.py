@@ -22,7 +22,6 @@ from functools import partial
 
 import numpy as np
 
-from nextword.core.errors import InvalidSetting
 from nextword.core.jit import jit, run_parallel
 from nextword.ngrams.trie import NODE, Level, Trie
 
@@ -35,12 +34,6 @@ def prune_by_entropy(trie: Trie, threshold: float) -> Trie:
     it sum to one again; one that loses all gets back-off weight 1. With a threshold of 0 nothing is dropped, not even
     n-grams that cost nothing. The order stays, with empty levels if need be.
     """
-    if not threshold >= 0:
-        raise InvalidSetting(
-            f"estimator.entropy = {threshold}. Expected 0 (no pruning) or more, such as 1e-8.",
-            key="estimator.entropy",
-            value=threshold,
-        )
     levels = list(trie.levels)
     keep = [np.ones(len(level), np.bool_) for level in levels]
     needed = np.zeros(len(levels[-1]), np.bool_)  # parents and links of n-grams of the next order that stay
@@ -125,10 +118,9 @@ def _prune_contexts(
 def drop_ngrams(trie: Trie, keep: Sequence[np.ndarray]) -> Trie:
     """A copy of the trie with the n-grams that `keep` (a mask for each level) marks; children and links are renumbered.
 
-    All unigrams must stay, and the parent and the link of every n-gram that stays. Probabilities and back-offs are not
-    changed: the caller must make them sum to one. A level may become empty.
+    The caller must keep all unigrams, and the parent and the link of every n-gram that stays. Probabilities and
+    back-offs are not changed: the caller must make them sum to one. A level may become empty.
     """
-    _check_masks(trie, keep)
     levels = []
     above: np.ndarray | None = None
     here: np.ndarray | None = _new_numbers(keep[0])
@@ -142,19 +134,6 @@ def drop_ngrams(trie: Trie, keep: Sequence[np.ndarray]) -> Trie:
         levels.append(Level(level.words[mask], links, first, level.log_probs[mask], backoffs))
         above, here = here, below
     return Trie(levels, trie.boundary, dict(trie.facts))
-
-
-def _check_masks(trie: Trie, keep: Sequence[np.ndarray]) -> None:
-    lengths, given = [len(level) for level in trie.levels], [len(mask) for mask in keep]
-    if given != lengths:
-        raise ValueError(f"The masks have lengths {given}, but the levels have {lengths} n-grams.")
-    if not keep[0].all():
-        raise ValueError(f"The mask drops {np.sum(~keep[0]):,} unigrams, which must all stay.")
-    for k in range(1, trie.order):
-        wrong = _first_orphan(keep[k], trie.levels[k - 1].first, trie.levels[k].links, keep[k - 1])
-        if wrong >= 0:
-            words = trie.ngrams(k)[wrong].tolist()
-            raise ValueError(f"The n-gram {words} stays, but not the one without its last or its first word.")
 
 
 def _new_numbers(mask: np.ndarray) -> np.ndarray:
@@ -174,13 +153,3 @@ def _renumber(nodes, mask, places):
             out[at] = places[nodes[i]]
             at += 1
     return out
-
-
-@jit
-def _first_orphan(mask, first, links, mask_before):
-    """The first node that stays without its parent or its link; −1 if there is none."""
-    for parent in range(len(first) - 1):
-        for node in range(np.int64(first[parent]), np.int64(first[parent + 1])):
-            if mask[node] and not (mask_before[parent] and mask_before[links[node]]):
-                return node
-    return -1

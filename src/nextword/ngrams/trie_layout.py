@@ -23,13 +23,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import DataError, invalid
 from nextword.core.jit import jit, jit_leaf, run_parallel
-from nextword.ngrams.layouts import NgramFile, create_file
+from nextword.ngrams.layouts import Layout, NgramFile, create_file
 from nextword.ngrams.trie import NODE, NONE, Level, Trie
 
 # ------------------------------------------------------------------------------------------------ bits
@@ -76,7 +75,7 @@ def notes_length(numbers: int) -> int:
 
 
 @jit_leaf
-def field(packed: np.ndarray, at: int, mask: np.uint64) -> np.uint64:
+def field(packed, at, mask):
     """The bits from `at` on, as many as the mask has."""
     word = at >> 6
     shift = np.uint64(at) & SHIFT
@@ -84,7 +83,7 @@ def field(packed: np.ndarray, at: int, mask: np.uint64) -> np.uint64:
 
 
 @jit_leaf
-def put(packed: np.ndarray, at: int, value: np.uint64) -> None:
+def put(packed, at, value):
     """Write a value into bits that are still 0."""
     word = at >> 6
     shift = np.uint64(at) & SHIFT
@@ -93,14 +92,14 @@ def put(packed: np.ndarray, at: int, value: np.uint64) -> None:
 
 
 @jit
-def put_column(packed: np.ndarray, at: int, stride: int, values: np.ndarray) -> None:
+def put_column(packed, at, stride, values):
     """Write one field of consecutive records that are `stride` bits long."""
     for i in range(len(values)):
         put(packed, at + i * stride, np.uint64(values[i]))
 
 
 @jit
-def get_column(packed: np.ndarray, at: int, width: int, out: np.ndarray) -> None:
+def get_column(packed, at, width, out):
     """Read consecutive fields."""
     mask = (ONE << np.uint64(width)) - ONE
     for i in range(len(out)):
@@ -108,9 +107,7 @@ def get_column(packed: np.ndarray, at: int, width: int, out: np.ndarray) -> None
 
 
 @jit
-def put_rising(
-    packed: np.ndarray, high: int, low: int, low_width: int, notes: np.ndarray, begin: int, numbers: np.ndarray
-) -> None:
+def put_rising(packed, high, low, low_width, notes, begin, numbers):
     """Write the numbers `begin`, `begin + 1`, … of a rising sequence whose high and low parts start at these bits."""
     mask = (ONE << np.uint64(low_width)) - ONE
     for j in range(len(numbers)):
@@ -123,7 +120,7 @@ def put_rising(
 
 
 @jit_leaf
-def ones(word: np.uint64) -> np.uint64:
+def ones(word):
     """The number of 1s."""
     word = word - ((word >> ONE) & ODD)
     word = (word & PAIRS) + ((word >> TWO) & PAIRS)
@@ -131,13 +128,13 @@ def ones(word: np.uint64) -> np.uint64:
 
 
 @jit_leaf
-def lowest(word: np.uint64) -> np.uint64:
+def lowest(word):
     """The position of the lowest 1."""
     return ones((word & (~word + ONE)) - ONE)
 
 
 @jit_leaf
-def nth(word: np.uint64, n: np.uint64) -> np.uint64:
+def nth(word, n):
     """The position of the n-th 1, from 0 on: first its byte, by sums over all bytes at once, then within the byte."""
     sums = word - ((word >> ONE) & ODD)
     sums = (sums & PAIRS) + ((sums >> TWO) & PAIRS)
@@ -152,7 +149,7 @@ def nth(word: np.uint64, n: np.uint64) -> np.uint64:
 
 
 @jit_leaf
-def rising_pair(packed: np.ndarray, high: int, low: int, low_width: int, note: np.uint32, i: int) -> Any:
+def rising_pair(packed, high, low, low_width, note, i):
     """Numbers i and i + 1: where the children of a node begin and end. `note` is the stored position before i."""
     place = high + np.int64(note)
     skip = np.uint64(i & ((1 << NOTED) - 1))
@@ -323,15 +320,10 @@ HIGH, LOW, LOW_BITS, NOTES = 9, 10, 11, 12  # the parts of the rising numbers th
 PLAN = 13
 
 
-def write_trie_layout(trie: Trie, path: Path, bits: int = 0, progress: Any = None) -> None:
+def write_trie_layout(trie: Trie, path: Path, bits: int = 0) -> None:
     """Write the trie; with `bits`, log probabilities and back-offs are quantized to 2^bits values for each order."""
     if bits and not MIN_BITS <= bits <= MAX_BITS:
-        raise InvalidSetting(
-            f"bits = {bits}. Expected 0 (lossless), or {MIN_BITS} to {MAX_BITS} bits for each log probability and "
-            "back-off; 8 is usual.",
-            key="bits",
-            value=bits,
-        )
+        raise invalid("bits", bits, f"must be 0 (lossless) or {MIN_BITS} to {MAX_BITS}; 8 is usual.")
     plan, columns = np.zeros((trie.order, PLAN), np.int64), []
     at, values, numbers = 0, 2 * trie.size, trie.size + 1
     for k, level in enumerate(trie.levels[1:], 1):
@@ -367,8 +359,6 @@ def write_trie_layout(trie: Trie, path: Path, bits: int = 0, progress: Any = Non
         made["values"][trie.size : 2 * trie.size] = unigrams.log_backoffs
     for k in range(1, trie.order):
         _write_level(trie, k, plan[k], columns[k - 1], made)
-        if progress:
-            progress(k / (trie.order - 1))
 
 
 def _choose_column(values: np.ndarray | None, bits: int) -> Column:
@@ -418,17 +408,11 @@ def put_codes(bits, at, width, links, first, above_links, shorter):
 # ------------------------------------------------------------------------------------------------ reading
 
 
-class TrieLayout:
+class TrieLayout(Layout):
     """A model in a file of this layout."""
 
     def __init__(self, opened: NgramFile) -> None:
-        if opened.layout != LAYOUT:
-            raise DataError(f"The n-gram file has the layout {opened.layout!r}. Expected {LAYOUT!r}.")
-        self.facts = opened.facts
-        self.order: int = opened.facts["order"]
-        self.size: int = opened.facts["size"]
-        self.boundary: int = opened.facts["boundary"]
-        self.entries: list[int] = opened.facts["entries"]
+        super().__init__(opened)
         self._bits, self._values, self._numbers = (opened.arrays[name] for name in ("bits", "values", "numbers"))
         self._plan = opened.arrays["plan"].reshape(self.order, PLAN)
         self._arrays = self._bits, self._values, self._numbers, self._plan, self.size

@@ -361,8 +361,6 @@ def test_lines_written_in_either_convention(tmp_path: Path) -> None:
 
 def test_unwritable_model_is_rejected_and_leaves_no_file(tmp_path: Path) -> None:
     path = tmp_path / "model.arpa"
-    with pytest.raises(DataError, match="4 words"):
-        write_arpa(by_hand(), ["<unk>", "", "a"], path)
     for names, word in (
         (["<unk>", "", "a b", "c"], "'a b'"),
         (["<unk>", "", "", "c"], "''"),

@@ -5,8 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from nextword.core.errors import InvalidSetting
-from nextword.ngrams.pruning import drop_ngrams, prune_by_entropy
+from nextword.ngrams.pruning import prune_by_entropy
 from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
 
 
@@ -87,23 +86,3 @@ def test_input_is_not_changed() -> None:
     assert prune_by_entropy(trie, 0.01).facts["kind"] == "witten-bell"
     assert as_plain(trie) == before
     assert trie.facts == {"kind": "witten-bell"}
-
-
-@pytest.mark.parametrize("threshold", [-1e-9, math.nan])
-def test_negative_threshold_is_rejected(threshold: float) -> None:
-    with pytest.raises(InvalidSetting, match="entropy"):
-        prune_by_entropy(as_trie(bigrams()), threshold)
-
-
-def test_drop_rejects_orphaned_ngrams() -> None:
-    trie = as_trie(witten_bell([[1, 2], [2, 1]], 3, 3))
-    everything = [np.ones(len(level), bool) for level in trie.levels]
-    with pytest.raises(ValueError, match="lengths"):
-        drop_ngrams(trie, everything[:2])
-    with pytest.raises(ValueError, match="1 unigrams"):
-        drop_ngrams(trie, [np.array([True, False, True]), *everything[1:]])
-    spelled = trie.ngrams(1).tolist()
-    for missing, needed_by in [([0, 1], "parent of 0 1 2"), ([2, 0], "link of 1 2 0")]:
-        assert missing in spelled, needed_by
-        with pytest.raises(ValueError, match="stays"):
-            drop_ngrams(trie, [everything[0], np.array([gram != missing for gram in spelled]), everything[2]])

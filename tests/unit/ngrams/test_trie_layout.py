@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nextword.core.errors import DataError, InvalidSetting
-from nextword.ngrams.layouts import create_file, open_file
+from nextword.ngrams.layouts import open_file
 from nextword.ngrams.trie import Level, Trie
 from nextword.ngrams.trie_layout import CHUNK, TrieLayout, encode_losslessly, quantize_column, read, write_trie_layout
 from tests.support.random_tries import random_trie
@@ -138,7 +138,7 @@ def test_few_distinct_values_take_a_table_and_many_a_range() -> None:
 
 @pytest.mark.parametrize("bits", [-1, 1, 17])
 def test_bits_out_of_range_are_rejected(bits: int, tmp_path: Path) -> None:
-    with pytest.raises(InvalidSetting, match=f"bits = {bits}"):
+    with pytest.raises(InvalidSetting, match="bits"):
         write_trie_layout(hand(), tmp_path / "model", bits)
     assert not (tmp_path / "model").exists()
 
@@ -151,22 +151,9 @@ def test_truncated_file_is_rejected(tmp_path: Path) -> None:
         TrieLayout(open_file(tmp_path / "model"))
 
 
-def test_other_layout_is_rejected(tmp_path: Path) -> None:
-    create_file(tmp_path / "model", "fast", {}, {})
-    with pytest.raises(DataError, match="'fast'"):
-        TrieLayout(open_file(tmp_path / "model"))
-
-
 def test_ids_outside_the_vocabulary_are_rejected(tmp_path: Path) -> None:
     model = opened(hand(), tmp_path)
     with pytest.raises(DataError, match="Id 4"):
         model.read(u4(A, 4))
     with pytest.raises(DataError, match="Id 9"):
         model.distributions(u4(A, 9).reshape(1, 2))
-
-
-def test_progress_ends_at_one(tmp_path: Path) -> None:
-    seen: list[float] = []
-    write_trie_layout(hand(), tmp_path / "model", progress=seen.append)
-    assert seen == sorted(seen)
-    assert seen[-1] == 1
