@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from torch import nn
 
 from nextword.core.errors import DataError
 from nextword.core.jit import num_cores
@@ -62,12 +63,32 @@ def run_parallel(jobs: Mapping[Any, Job], progress: Progress, *, uses_gpu: bool 
     return {key: results[key] for key in jobs}
 
 
+def stack_seeds(runs: Mapping[Any, Any], variant: tuple[Any, ...], *path: Any) -> np.ndarray:
+    """(seeds, …): one measurement of a variant. Runs have keys (*variant, seed); `path` leads into each result."""
+    results = [result for key, result in runs.items() if key[:-1] == variant]
+    for index in path:
+        results = [result[index] for result in results]
+    return np.stack(results)
+
+
+def count_parameters(network: nn.Module) -> int:
+    return sum(p.numel() for p in network.parameters())
+
+
 def _run_isolated(function: Callable[..., Any], *arguments: Any) -> Any:
     with isolated():
         return function(*arguments)
 
 
 # ------------------------------------------------------------------------------------------------ text
+
+
+Size = TypeVar("Size")
+
+
+def choose_size(quick: bool, small: Size, full: Size, large: Size) -> Size:
+    """The large size only on a GPU."""
+    return small if quick else large if choose_device().type == "cuda" else full
 
 
 def open_text(data: str) -> Corpus:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,19 +12,13 @@ from nextword.studies._statistics import has_interval
 from nextword.studies._study import Cell, Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe & Ito 2008, without their yellow, which is too light for lines on white
-BLUE, ORANGE, GREEN, VERMILION, PURPLE, SKY, GREY = (
-    "#0072b2",
-    "#e69f00",
-    "#009e73",
-    "#d55e00",
-    "#cc79a7",
-    "#56b4e9",
-    "#777777",
-)
-INK = "#222222"
+BLUE, SKY, GREEN = "#0072b2", "#56b4e9", "#009e73"
+VERMILION, ORANGE, PURPLE = "#d55e00", "#e69f00", "#cc79a7"
+GREY, INK = "#777777", "#222222"
 COLORS = (BLUE, VERMILION, ORANGE, PURPLE, GREEN)
 
 STYLE: Any = {
@@ -58,7 +52,7 @@ def panels(figure: Figure, width: float, height: float, columns: int, ratios: Se
 
 
 def line(
-    axes: Any,
+    axes: Axes,
     x: Sequence[float],
     cells: Sequence[Cell],
     color: str,
@@ -81,8 +75,34 @@ def line(
     return float(middles[-1])
 
 
+def lines(
+    axes: Axes,
+    curves: Iterable[tuple[str, Sequence[Cell], str] | tuple[str, Sequence[Cell], str, str]],
+    x: Sequence[float] = (),
+    *,
+    ticks: Sequence[object] = (),
+    gap: float = 0.055,
+    bars: bool = False,
+    width: float = 1.8,
+    size: float = 5,
+    **properties: object,
+) -> None:
+    """Lines (name, cells, color, style), each with its name at its end; `properties` are those of `axes.set`.
+
+    Without x, the cells are evenly spaced and `ticks` name them.
+    """
+    labels = []
+    for name, cells, color, *style in curves:
+        last = line(axes, x or range(len(cells)), cells, color, *style, bars=bars, width=width, size=size)
+        labels.append((last, name, color))
+    if ticks:
+        axes.set_xticks(range(len(ticks)), [str(tick) for tick in ticks])
+    axes.set(**properties)
+    label_lines(axes, labels, gap)
+
+
 def dot(
-    axes: Any,
+    axes: Axes,
     cell: Cell,
     y: float,
     color: str,
@@ -100,22 +120,21 @@ def dot(
         axes.annotate(text, (cell[0], y), (0, 9), textcoords="offset points", ha="center", fontsize=9, color=INK)
 
 
-def name_rows(axes: Any, names: Sequence[str], label: str, title: str, size: float | None = None) -> None:
+def name_rows(axes: Axes, names: Sequence[str], label: str, title: str, size: float | None = None) -> None:
     """Names on the y axis, top to bottom."""
     axes.set_yticks(range(len(names)), names, color=INK, fontsize=size)
-    axes.set(ylim=(len(names) - 0.5, -0.6), xlabel=label)
+    axes.set(ylim=(len(names) - 0.5, -0.6), xlabel=label, title=title)
     axes.grid(axis="y", visible=False)
-    axes.set_title(title)
 
 
-def pad_x(axes: Any, share: float = 0.1) -> None:
+def pad_x(axes: Axes, share: float = 0.1) -> None:
     """Leave room on both sides for the texts of `dot`."""
     low, high = axes.get_xlim()
     axes.set_xlim(low - share * (high - low), high + share * (high - low))
 
 
 def dot_rows(
-    table: Table, axes: Any, key: str, value: str, title: str, label: str, *, named: bool = True, digits: int = 2
+    table: Table, axes: Axes, key: str, value: str, title: str, label: str, *, named: bool = True, digits: int = 2
 ) -> None:
     """A dot with its interval for each row of a table."""
     names = table.column(key)
@@ -126,13 +145,13 @@ def dot_rows(
     name_rows(axes, names if named else [""] * len(names), label, title)
 
 
-def reference_line(axes: Any, x: float) -> None:
+def reference_line(axes: Axes, x: float) -> None:
     """A dotted vertical line at a baseline, if it is within view on the right."""
     if axes.get_xlim()[0] < x < axes.get_xlim()[1]:
         axes.axvline(x, color=GREY, linewidth=1, linestyle=":")
 
 
-def label_lines(axes: Any, labels: Sequence[tuple[float, str, str]], gap: float = 0.055) -> None:
+def label_lines(axes: Axes, labels: Sequence[tuple[float, str, str]], gap: float = 0.055) -> None:
     """Write (y, text, color) to the right of the axes, moved apart until no two are closer than `gap`."""
     if not labels:
         return

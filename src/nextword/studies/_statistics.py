@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nextword.core.errors import MissingDependency
-from nextword.studies._study import Cell
+from nextword.studies._study import Cell, Part
 
 INTERVALS = "95 %, the wider of Student's t over seeds and a bootstrap over the held-out text; differences are paired"
 NO_INTERVAL = "one seed has no interval"
@@ -36,6 +36,11 @@ def median_and_range(values: Sequence[float]) -> list[float]:
     cell = [float(np.median(values)), float(min(values)), float(max(values))]
     is_count = all(isinstance(value, int) for value in values) and cell[0].is_integer()
     return [int(value) for value in cell] if is_count else cell
+
+
+def median_of_means(values: np.ndarray) -> list[float]:
+    """(seeds, units of text) → median and range over seeds of the mean over units."""
+    return median_and_range(values.mean(1).tolist())
 
 
 def student_interval(values: np.ndarray) -> tuple[float, float, float] | None:
@@ -109,6 +114,20 @@ def is_below(cell: Sequence[Any], bound: float = 0.0) -> bool | None:
 def ranges_below(these: Sequence[float], those: Sequence[float]) -> bool | None:
     """Whether all seeds of one cell are below all seeds of another; False if all are above; None if they overlap."""
     return True if these[2] < those[1] else False if these[1] > those[2] else None
+
+
+def judge_interval(
+    statement: str,
+    cell: Sequence[float | None],
+    evidence: str,
+    label: str = "95 %",
+    digits: int = 3,
+    *,
+    test: Callable[[Sequence[float | None]], bool | None] = is_above,
+    decides: bool = True,
+) -> Part:
+    """A part that holds if the whole interval passes the test; the interval is its uncertainty."""
+    return Part(statement, test(cell), evidence, f"{label}: {format_interval(cell, digits)}", decides)
 
 
 def all_of(results: Sequence[bool | None]) -> bool | None:

@@ -51,15 +51,19 @@ class Table:
     """Named columns of JSON values. A detailed table is written to the files but not printed in the terminal."""
 
     title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
     detailed: bool = False
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "rows", tuple(map(tuple, self.rows)))
 
     def column(self, name: str, **where: Cell) -> list[Cell]:
         """One column of the rows whose other columns have these values: `column("stored", N=3)`."""
-        at = self.columns.index(name)
+        index = self.columns.index(name)
         tests = [(self.columns.index(key.replace("_", " ")), value) for key, value in where.items()]
-        return [row[at] for row in self.rows if all(row[i] == value for i, value in tests)]
+        return [row[index] for row in self.rows if all(row[i] == value for i, value in tests)]
 
     def cell(self, name: str, **where: Cell) -> Cell:
         """The only cell that `column` matches."""

@@ -1,22 +1,25 @@
-"""Small encoder-decoder networks: the pairs they learn from, their training, and what they generate.
+"""Small encoder-decoder networks: the pairs or symbols they learn from, their training, and what they generate.
 
 The built-in pairs are verses of the King James Bible and the same verses in modern English. Many words are the same on
 both sides, so a network with attention learns to copy within a minute on one core. On a GPU networks are larger and
 train longer.
+
+Copying random symbols (7 3 9 … 4 → 7 3 9 … 4) is a second task. Nothing in a target can be guessed except from its
+source, so a network is right only as far as it carries information. Small networks learn the task in seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
 from nextword.batching.seq2seq import Pairs, prepare_pairs
 from nextword.batching.token_stream import ROW, Stream
-from nextword.core.types import Batch, Decoding, Greedy, Inputs, Vocabulary
+from nextword.core.types import Batch, Decoding, Greedy, Vocabulary
 from nextword.data.parallel import BIBLE, open_parallel
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.evaluation.translation import generate_targets
@@ -24,15 +27,19 @@ from nextword.lm.loading import wrap_network
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.objectives.seq2seq import Seq2SeqObjective
 from nextword.studies._experiment import describe_corpus, held_out_split, require
-from nextword.studies._statistics import format_percent
+from nextword.studies._statistics import Score, bleu, bleu_statistics, format_percent, percent
 from nextword.studies._transformers import OPTIMIZER, WARMUP, Size, to_memory, train
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.training import train_tokenizer
-from nextword.training.device import choose_device
+from nextword.training.device import choose_device, to_device
 
 MIN_PAIRS = 40  # held out
 NO_ATTENTION, ATTENTION = "none", "bahdanau"  # values of the recipe key
+NETWORKS = {NO_ATTENTION: "no attention", ATTENTION: "attention"}
+SYMBOLS, PAIRS = "symbols", "pairs"
+TASK_TITLES = {SYMBOLS: "Copying symbols", PAIRS: "Translating pairs"}
+QUALITY_SCORES: dict[str, Score] = {SYMBOLS: percent, PAIRS: bleu}
 
 
 @dataclass(frozen=True)
@@ -66,9 +73,9 @@ class TranslatorSize:
         return Size(rows=self.rows, length=self.length, steps=self.steps, rate=self.rate)
 
 
-def choose_size(quick: bool, small: TranslatorSize, full: TranslatorSize, large: TranslatorSize) -> TranslatorSize:
-    """The large size only on a GPU."""
-    return small if quick else large if choose_device().type == "cuda" else full
+LARGE = TranslatorSize(
+    pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000
+)
 
 
 # ------------------------------------------------------------------------------------------------ pairs
@@ -168,19 +175,8 @@ def train_seq2seq(
     optimizer: Mapping[str, Any] = OPTIMIZER,
 ) -> None:
     """Train on the given batches, or on those the objective makes of the text."""
-    moved = to_device(batches or objective.batches(text, seed, 0), network.device)
+    moved = (to_device(batch, network.device) for batch in batches or objective.batches(text, seed, 0))
     train(network, moved, lambda batch: objective.loss(network, batch, None).value, size.training, optimizer=optimizer)
-
-
-def to_device(batches: Iterator[Batch], device: torch.device) -> Iterator[Batch]:
-    for batch in batches:
-        yield replace(batch, inputs=_inputs_to(batch.inputs, device), targets=batch.targets.to(device))
-
-
-def _inputs_to(inputs: Inputs, device: torch.device) -> Inputs:
-    padding = None if inputs.token_mask is None else inputs.token_mask.to(device)
-    source = None if inputs.source is None else _inputs_to(inputs.source, device)
-    return replace(inputs, ids=inputs.ids.to(device), token_mask=padding, source=source)
 
 
 # ------------------------------------------------------------------------------------------------ output
@@ -203,3 +199,70 @@ def generate_and_score(
     scores = lm.score_many(list(targets), list(sources))
     costs = np.array([[score.nats, score.tokens] for score in scores])
     return Output(tuple(generate_targets(lm, sources, decoding)), costs)
+
+
+class Scores(NamedTuple):
+    """Statistics of the true targets and of the output, summed over targets by a score."""
+
+    nats: np.ndarray  # (n, 2) nats and tokens
+    quality: np.ndarray  # (n, k) correct symbols and symbols, or BLEU statistics
+
+
+def score_translator(network: Any, pairs: PairData) -> Scores:
+    output = translate(network, pairs)
+    return Scores(output.costs, bleu_statistics(output.texts, pairs.targets))
+
+
+# ------------------------------------------------------------------------------------------------ copying
+
+NUM_SYMBOLS = 12
+BEGIN, END = 0, 1
+SYMBOL_VOCABULARY = Vocabulary(NUM_SYMBOLS + 2, BEGIN, {}, end=END)
+TRAINED, TESTED = 4000, 200  # training sequences; test sequences of each length
+TEST_LENGTHS = (4, 8, 12, 16, 20)
+
+
+class Lengths(NamedTuple):
+    shortest: int
+    longest: int
+
+
+def make_copies(count: int, lengths: Lengths, seed: int) -> Pairs:
+    """Random sequences, each paired with itself."""
+    draw = np.random.default_rng(seed)
+    sizes = draw.integers(lengths.shortest, lengths.longest + 1, count)
+    sequences = [np.append(draw.integers(2, NUM_SYMBOLS + 2, n), END) for n in sizes]
+    return Pairs(ids_to_stream(sequences), ids_to_stream(sequences), BEGIN, np.arange(count))
+
+
+def train_copier(seed: int, size: TranslatorSize, lengths: Lengths, **config: Any) -> Seq2Seq:
+    torch.manual_seed(seed)
+    network = Seq2Seq(size.config(**config), SYMBOL_VOCABULARY).to(choose_device())
+    objective = Seq2SeqObjective({"rows": size.rows, "length": size.length})
+    train_seq2seq(network, objective, make_copies(TRAINED, lengths, seed), seed, size)
+    return network
+
+
+@torch.no_grad()
+def score_copies(network: Seq2Seq, length: int) -> Scores:
+    """Of sequences of one length; a symbol is correct if it is the most likely given the true ones before it."""
+    objective = Seq2SeqObjective({"rows": TESTED, "length": length + 1})
+    copies = make_copies(TESTED, Lengths(length, length), 10**6)
+    nats, hits = [], []
+    for batch in objective.validation_batches(copies):
+        batch = to_device(batch, network.device)
+        log_p = network.readout.log_probs(network.hidden(batch.inputs, None)[0][-1])  # (B, T, V)
+        nats.append(-log_p.gather(2, batch.targets.unsqueeze(2)).squeeze(2).sum(1).cpu())
+        hits.append((log_p.argmax(2) == batch.targets).sum(1).cpu())
+    count = torch.full((TESTED,), length + 1)
+    return Scores(*(torch.stack([torch.cat(part), count], 1).double().numpy() for part in (nats, hits)))
+
+
+def describe_tasks(size: TranslatorSize, copying: TranslatorSize, lengths: Lengths) -> dict[str, str]:
+    """The conditions of a study that trains on both tasks."""
+    return {
+        "networks": f"one GRU layer of width {size.width} on each side, unidirectional encoder; width {copying.width} "
+        "for symbols",
+        "training": f"{size.describe_training()}; symbols: {copying.steps:,} steps on sequences of {lengths.shortest} "
+        f"to {lengths.longest}",
+    }

@@ -18,44 +18,36 @@ quite one measure, so on pairs BLEU does not decide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from nextword.studies import _figures as plot
-from nextword.studies._copying import TEST_LENGTHS, Lengths, score_copies, train_copier
-from nextword.studies._experiment import require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    Score,
-    bleu,
-    bleu_statistics,
-    difference_of,
-    format_interval,
-    is_above,
-    join,
-    negated,
-    percent,
-    ratio,
-    score_difference,
-    score_interval,
-    signed,
-    unpaired_difference,
-)
+from nextword.studies import _statistics as stats
+from nextword.studies._experiment import choose_size, require, run_parallel, stack_seeds
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._translators import (
     ATTENTION,
+    LARGE,
+    NETWORKS,
     NO_ATTENTION,
+    PAIRS,
+    QUALITY_SCORES,
+    SYMBOLS,
+    TASK_TITLES,
+    TEST_LENGTHS,
+    Lengths,
     PairData,
+    Scores,
     TranslatorSize,
-    choose_size,
+    describe_tasks,
     load_pairs,
+    score_copies,
+    score_translator,
+    train_copier,
     train_translator,
-    translate,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Without attention, quality drops as the source gets longer; attention recovers long sentences.",
@@ -63,27 +55,22 @@ CLAIM = Claim(
 )
 FULL = TranslatorSize(steps=600, length=30, longest=44, held=400)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=24, longest=32, held=80)
-LARGE = TranslatorSize(
-    pieces=6000, width=512, rows=64, steps=6000, length=40, longest=80, rate=1e-3, dropout=0.3, held=1000
-)
+LONGER = replace(LARGE, length=40, longest=80)
 COPYING, QUICK_COPYING = TranslatorSize(width=48, steps=400, rate=1e-2), TranslatorSize(width=24, steps=60, rate=1e-2)
 TRAINING_LENGTHS = Lengths(2, 20)
 PARTS = 4  # equal parts of the held-out pairs, by length
 MIN_PAIRS = 4 * 15
 
-SYMBOLS, PAIRS = "symbols", "pairs"
-NETWORKS = {NO_ATTENTION: "no attention", ATTENTION: "attention"}
-NATS, QUALITY = "nats", "quality"
+NATS, QUALITY = Scores._fields
 LOSS = {NO_ATTENTION: "loss with length, no attention", ATTENTION: "loss with length, attention"}
 SHORTEST, LONGEST, INCREASE = "gain from attention, shortest", "gain from attention, longest", "increase of the gain"
-WHERE = {SYMBOLS: "Copying symbols", PAIRS: "Translating pairs"}
 
 
 # ------------------------------------------------------------------------------------------------ measure
 
 
 def measure(settings: Settings, progress: Progress) -> Measured:
-    size = choose_size(settings.quick, QUICK, FULL, LARGE)
+    size = choose_size(settings.quick, QUICK, FULL, LONGER)
     copying = QUICK_COPYING if settings.quick else COPYING
     corpus, pairs = load_pairs(settings.data, size)
     require(len(pairs.test), MIN_PAIRS, f"held-out pairs of at most {size.longest} tokens per side", corpus)
@@ -98,30 +85,25 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         SYMBOLS: [str(length) for length in TEST_LENGTHS],
         PAIRS: [f"{pairs.source_lengths[part].min()}–{pairs.source_lengths[part].max()}" for part in parts],
     }
-    return {"levels": _levels(runs, settings.seeds, lengths), "gains": _gains(runs, settings.seeds, lengths)}, {
+    return {"levels": _levels(runs, lengths), "gains": _gains(runs, lengths)}, {
         "data": pairs.describe(corpus),
-        "networks": f"one GRU layer of width {size.width} on each side, unidirectional encoder; width {copying.width} "
-        "for symbols",
-        "training": f"{size.describe_training()}; symbols: {copying.steps:,} steps on sequences of "
-        f"{TRAINING_LENGTHS.shortest} to {TRAINING_LENGTHS.longest}",
-        "intervals": INTERVALS,
+        **describe_tasks(size, copying, TRAINING_LENGTHS),
+        "intervals": stats.INTERVALS,
     }
 
 
-def run_symbols(seed: int, attention: str, size: TranslatorSize) -> list[dict[str, np.ndarray]]:
-    """For each length: nats and symbols (n, 2), correct symbols and symbols (n, 2)."""
+def run_symbols(seed: int, attention: str, size: TranslatorSize) -> list[Scores]:
+    """For each length."""
     network = train_copier(seed, size, TRAINING_LENGTHS, attention=attention)
-    scores = [score_copies(network, length) for length in TEST_LENGTHS]
-    return [{NATS: score[:, [0, 2]], QUALITY: score[:, [1, 2]]} for score in scores]
+    return [score_copies(network, length) for length in TEST_LENGTHS]
 
 
 def run_pairs(
     seed: int, attention: str, size: TranslatorSize, pairs: PairData, parts: Sequence[np.ndarray]
-) -> list[dict[str, np.ndarray]]:
-    """For each part of the held-out pairs: nats and tokens (n, 2), BLEU statistics (n, 10)."""
-    output = translate(train_translator(seed, size, pairs, attention=attention), pairs)
-    quality = bleu_statistics(output.texts, pairs.targets)
-    return [{NATS: output.costs[part], QUALITY: quality[part]} for part in parts]
+) -> list[Scores]:
+    """For each part of the held-out pairs."""
+    nats, quality = score_translator(train_translator(seed, size, pairs, attention=attention), pairs)
+    return [Scores(nats[part], quality[part]) for part in parts]
 
 
 def split_by_length(lengths: np.ndarray, parts: int = PARTS) -> list[np.ndarray]:
@@ -129,42 +111,37 @@ def split_by_length(lengths: np.ndarray, parts: int = PARTS) -> list[np.ndarray]
     return [np.sort(part) for part in np.array_split(np.argsort(lengths, kind="stable"), parts)]
 
 
-def _stack(runs: dict[Any, Any], task: str, attention: str, at: int, kind: str, seeds: Sequence[int]) -> np.ndarray:
-    """(seeds, n, k)"""
-    return np.stack([runs[task, attention, seed][at][kind] for seed in seeds])
-
-
-def _levels(runs: dict[Any, Any], seeds: Sequence[int], lengths: dict[str, list[str]]) -> Table:
+def _levels(runs: dict[Any, Any], lengths: dict[str, list[str]]) -> Table:
     rows = []
     for task, names in lengths.items():
-        quality: Score = bleu if task == PAIRS else percent
-        for at, name in enumerate(names):
+        scores = (stats.ratio, QUALITY_SCORES[task])
+        for part, name in enumerate(names):
             cells = [
-                score_interval(score, _stack(runs, task, attention, at, kind, seeds))
+                stats.score_interval(score, stack_seeds(runs, (task, attention), part, kind))
                 for attention in NETWORKS
-                for kind, score in ((NATS, ratio), (QUALITY, quality))
+                for kind, score in enumerate(scores)
             ]
             rows.append((task, name, *cells))
     columns = ("task", "source", *(f"{kind}, {name}" for name in NETWORKS.values() for kind in (NATS, QUALITY)))
     title = "By source length: nats per token, and accuracy in % (symbols) or BLEU (pairs); mean and 95 % interval"
-    return Table(title, columns, tuple(rows))
+    return Table(title, columns, rows)
 
 
-def _gains(runs: dict[Any, Any], seeds: Sequence[int], lengths: dict[str, list[str]]) -> Table:
+def _gains(runs: dict[Any, Any], lengths: dict[str, list[str]]) -> Table:
     """From the shortest sources to the longest: what each network loses, and how the gain from attention grows."""
     rows = []
-    for task, names in lengths.items():
-        costs: dict[str, Score] = {NATS: ratio, QUALITY: negated(bleu if task == PAIRS else percent)}
-        for kind, cost in costs.items():
+    for task in lengths:
+        for kind, cost in enumerate((stats.ratio, stats.negated(QUALITY_SCORES[task]))):
             first, last = (
-                [_stack(runs, task, attention, at, kind, seeds) for attention in NETWORKS] for at in (0, len(names) - 1)
+                [stack_seeds(runs, (task, attention), part, kind) for attention in NETWORKS] for part in (0, -1)
             )
-            losses = [unpaired_difference(cost, *ends) for ends in zip(last, first, strict=True)]
-            gains = [score_difference(cost, *ends) for ends in (first, last)]
-            increase = unpaired_difference(difference_of(cost), join(*last), join(*first))
-            rows.append((task, kind, *losses, *gains, increase))
+            losses = [stats.unpaired_difference(cost, *ends) for ends in zip(last, first, strict=True)]
+            gains = [stats.score_difference(cost, *ends) for ends in (first, last)]
+            difference = stats.difference_of(cost)
+            increase = stats.unpaired_difference(difference, stats.join(*last), stats.join(*first))
+            rows.append((task, Scores._fields[kind], *losses, *gains, increase))
     columns = ("task", "measure", *LOSS.values(), SHORTEST, LONGEST, INCREASE)
-    return Table("From the shortest sources to the longest, mean and 95 % interval", columns, tuple(rows))
+    return Table("From the shortest sources to the longest, mean and 95 % interval", columns, rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -175,40 +152,42 @@ def judge(tables: Tables) -> list[Part]:
 
 
 def _judge_task(tables: Tables, task: str) -> list[Part]:
-    gains, where = tables["gains"], WHERE[task]
+    gains, where, is_symbols = tables["gains"], TASK_TITLES[task], task == SYMBOLS
     lengths = tables["levels"].column("source", task=task)
-    unit = "points of accuracy" if task == SYMBOLS else "BLEU"
+    unit = "points of accuracy" if is_symbols else "BLEU"
     loss = {name: gains.cell(column, task=task, measure=QUALITY) for name, column in LOSS.items()}
     increase, short, long = (gains.cell(name, task=task, measure=NATS) for name in (INCREASE, SHORTEST, LONGEST))
     quality = gains.cell(INCREASE, task=task, measure=QUALITY)
     return [
-        Part(
+        stats.judge_interval(
             f"{where}, a network without attention loses quality with length.",
-            is_above(loss[NO_ATTENTION]),
+            loss[NO_ATTENTION],
             f"{where}, from sources of {lengths[0]} tokens to sources of {lengths[-1]} a network without attention "
-            f"loses {signed(loss[NO_ATTENTION][0], 1)} {unit}.",
-            f"95 %: {format_interval(loss[NO_ATTENTION], 1)}",
-            decides=task == SYMBOLS,
+            f"loses {stats.signed(loss[NO_ATTENTION][0], 1)} {unit}.",
+            digits=1,
+            decides=is_symbols,
         ),
-        Part(
+        stats.judge_interval(
             f"{where}, attention saves more nats for longer sources.",
-            is_above(increase),
+            increase,
             f"{where}, attention saves {short[0]:.2f} nats per token for the shortest sources and {long[0]:.2f} for "
             "the longest.",
-            f"increase in nats: {format_interval(increase, 2)}",
+            "increase in nats",
+            digits=2,
         ),
-        Part(
-            f"{where}, the gain in {'accuracy' if task == SYMBOLS else 'BLEU'} is also larger for longer sources.",
-            is_above(quality),
-            f"For the longest sources attention is worth {signed(quality[0], 1)} {unit} more than for the shortest.",
-            f"95 %: {format_interval(quality, 1)}",
-            decides=task == SYMBOLS,
+        stats.judge_interval(
+            f"{where}, the gain in {'accuracy' if is_symbols else 'BLEU'} is also larger for longer sources.",
+            quality,
+            f"For the longest sources attention is worth {stats.signed(quality[0], 1)} {unit} more than for the "
+            "shortest.",
+            digits=1,
+            decides=is_symbols,
         ),
-        Part(
+        stats.judge_interval(
             f"{where}, a network with attention also loses quality with length.",
-            is_above(loss[ATTENTION]),
-            f"With attention the loss is {signed(loss[ATTENTION][0], 1)} {unit}.",
-            f"95 %: {format_interval(loss[ATTENTION], 1)}",
+            loss[ATTENTION],
+            f"With attention the loss is {stats.signed(loss[ATTENTION][0], 1)} {unit}.",
+            digits=1,
             decides=False,
         ),
     ]
@@ -224,16 +203,12 @@ PANELS = (
 )
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     table = tables["levels"]
     for axes, (task, kind, title, label) in zip(plot.panels(figure, 13.5, 4.2, 3), PANELS, strict=True):
-        lengths, labels = table.column("source", task=task), []
-        for name, color in COLORS.items():
-            cells = table.column(f"{kind}, {name}", task=task)
-            labels.append((plot.line(axes, range(len(cells)), cells, color, bars=True), name, color))
-        axes.set_xticks(range(len(lengths)), lengths)
-        axes.set(xlabel="source length, tokens", ylabel=label)
+        curves = [(name, table.column(f"{kind}, {name}", task=task), color) for name, color in COLORS.items()]
+        lengths = table.column("source", task=task)
+        properties = {"xlabel": "source length, tokens", "ylabel": label, "title": title}
         if kind == QUALITY:
-            axes.set_ylim(bottom=0)
-        axes.set_title(title)
-        plot.label_lines(axes, labels, gap=0.07)
+            properties["ylim"] = (0, None)
+        plot.lines(axes, curves, ticks=lengths, bars=True, gap=0.07, **properties)

@@ -17,7 +17,7 @@ import math
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -43,9 +43,6 @@ from nextword.studies._statistics import has_interval, is_above, more_or_less, s
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.training.device import choose_device
 from nextword.training.train import build_tokenizer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Each technique of AWD-LSTM earns its place: removing any one raises the perplexity of new text.",
@@ -169,7 +166,7 @@ def _prepare_small(corpus: Corpus, settings: Settings, folder: Path) -> tuple[Re
 def _nats(runs: Runs) -> Table:
     parameters = {name: run.parameters for (name, _), run in runs.items()}
     rows = [(name, count, *nats_cells(runs, (name,))) for name, count in parameters.items()]
-    return Table("Nats per token, median and range over seeds", ("without", "parameters", *SPLITS), tuple(rows))
+    return Table("Nats per token, median and range over seeds", ("without", "parameters", *SPLITS), rows)
 
 
 def _costs(runs: Runs) -> Table:
@@ -180,7 +177,7 @@ def _costs(runs: Runs) -> Table:
             rows.append((name, *millinat_differences(runs, (name,), (NOTHING,)), *(paper or (None, None))))
     columns = ("without", "valid", "test", "valid, paper", "test, paper")
     title = "Cost of removing it, in thousandths of a nat per token: mean and 95 % interval over seeds"
-    return Table(title, columns, tuple(rows))
+    return Table(title, columns, rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -251,7 +248,7 @@ def _dropping_matters_most(table: Table) -> Part:
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     left, right = plot.panels(figure, 13, 5.8, 2, (1.25, 1))
     _draw_costs(tables["costs"], left)
     _draw_gaps(tables["nats"], right)
@@ -259,7 +256,7 @@ def draw(tables: Tables, figure: Figure) -> None:
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=2, frameon=False, fontsize=9)
 
 
-def _draw_costs(table: Table, axes: Any) -> None:
+def _draw_costs(table: Table, axes: plot.Axes) -> None:
     for y, (_, _, test, _, paper) in enumerate(table.rows):
         plot.dot(axes, test, y, plot.BLUE)
         if paper is not None:
@@ -271,7 +268,7 @@ def _draw_costs(table: Table, axes: Any) -> None:
     plot.name_rows(axes, table.column("without"), label, "Cost of going without …")
 
 
-def _draw_gaps(table: Table, axes: Any) -> None:
+def _draw_gaps(table: Table, axes: plot.Axes) -> None:
     """From training text to new text: a long line means a memorized text."""
     for y, (_, _, train, _, test) in enumerate(table.rows):
         axes.plot([train[0], test[0]], [y, y], color="#cccccc", linewidth=3, zorder=1)

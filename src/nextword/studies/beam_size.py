@@ -19,8 +19,9 @@ model gives its texts more probability.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -31,35 +32,19 @@ from nextword.evaluation.translation import BATCH_SIZE, EXTRA_TOKENS, MAX_LENGTH
 from nextword.lm.loading import load, wrap_network
 from nextword.run_folder import RunFolder
 from nextword.studies import _figures as plot
-from nextword.studies._experiment import describe_corpus, held_out_split, isolated, require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    Score,
-    bleu,
-    bleu_statistics,
-    format_interval,
-    is_above,
-    is_below,
-    length_ratio,
-    ratio,
-    score_difference,
-    score_interval,
-    signed,
-)
+from nextword.studies import _statistics as stats
+from nextword.studies._experiment import choose_size, describe_corpus, held_out_split, isolated, require, run_parallel
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._translators import (
     ATTENTION,
+    LARGE,
     MIN_PAIRS,
     PairData,
     TranslatorSize,
-    choose_size,
     load_pairs,
     spaced_indices,
     train_translator,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Beam search translates better than greedy search; a width of ten is enough, and wider beams find texts that the "
@@ -69,9 +54,7 @@ CLAIM = Claim(
 )
 FULL = TranslatorSize(steps=450, held=120)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=40)
-LARGE = TranslatorSize(
-    pieces=6000, width=512, rows=64, steps=6000, length=60, longest=80, rate=1e-3, dropout=0.3, held=1000
-)
+LONGER = replace(LARGE, longest=80)
 RUN_PAIRS, QUICK_RUN_PAIRS = 300, 60  # held-out pairs of a run
 
 WIDTHS = (1, 2, 3, 5, 10, 20, 50)
@@ -91,11 +74,11 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     single = bool(settings.run)
     tables = {"widths": _widths(statistics, single), "differences": _differences(statistics, single)}
     over_text = "95 %, a paired bootstrap over the held-out texts: there is only one run"
-    return tables, {**conditions, "intervals": over_text if single else INTERVALS}
+    return tables, {**conditions, "intervals": over_text if single else stats.INTERVALS}
 
 
 def _train_and_translate(settings: Settings, progress: Progress) -> tuple[list[dict[Any, Any]], dict[str, Any]]:
-    size = choose_size(settings.quick, QUICK, FULL, LARGE)
+    size = choose_size(settings.quick, QUICK, FULL, LONGER)
     corpus, pairs = load_pairs(settings.data, size)
     jobs: dict[Any, Any] = {seed: (run_seed, (seed, size, pairs)) for seed in settings.seeds}
     runs = run_parallel(jobs, progress, uses_gpu=True)
@@ -151,15 +134,15 @@ def search_all(
                 best = lm.n_best_many([sources[i] for i in group], Beam(width, length_penalty=penalty), stop, 1)
                 for i, (hypothesis,) in zip(group, best, strict=True):
                     texts[i], scores[i, 0] = hypothesis.text.strip(), hypothesis.log_prob
-            results[ranking, width] = np.concatenate([bleu_statistics(texts, targets), scores], 1)
+            results[ranking, width] = np.concatenate([stats.bleu_statistics(texts, targets), scores], 1)
             on_done()
     return results
 
 
-SCORES: dict[str, Score] = {
-    BLEU: lambda sums: bleu(sums[..., :-2]),
-    LOG_P: lambda sums: ratio(sums[..., -2:]),
-    LENGTH: lambda sums: 100 * length_ratio(sums[..., :-2]),
+SCORES: dict[str, stats.Score] = {
+    BLEU: lambda sums: stats.bleu(sums[..., :-2]),
+    LOG_P: lambda sums: stats.ratio(sums[..., -2:]),
+    LENGTH: lambda sums: 100 * stats.length_ratio(sums[..., :-2]),
 }
 COMPARED = (  # (ranking, width) minus (ranking, width)
     ((BY_PROBABILITY, MIDDLE), (BY_PROBABILITY, GREEDY)),
@@ -174,20 +157,21 @@ COMPARED = (  # (ranking, width) minus (ranking, width)
 
 def _widths(statistics: dict[Any, np.ndarray], single: bool) -> Table:
     rows = [
-        (ranking, width, *(score_interval(score, part, single_network=single) for score in SCORES.values()))
+        (ranking, width, *(stats.score_interval(score, part, single_network=single) for score in SCORES.values()))
         for (ranking, width), part in statistics.items()
     ]
-    return Table("Held-out sources, mean and 95 % interval", ("ranked by", "width", *SCORES), tuple(rows))
+    return Table("Held-out sources, mean and 95 % interval", ("ranked by", "width", *SCORES), rows)
 
 
 def _differences(statistics: dict[Any, np.ndarray], single: bool) -> Table:
     rows = []
     for this, other in COMPARED:
         cells = (
-            score_difference(s, statistics[this], statistics[other], single_network=single) for s in SCORES.values()
+            stats.score_difference(s, statistics[this], statistics[other], single_network=single)
+            for s in SCORES.values()
         )
         rows.append((beam_name(this), beam_name(other), *cells))
-    return Table("Differences, mean and 95 % interval", ("beam", "minus", *SCORES), tuple(rows))
+    return Table("Differences, mean and 95 % interval", ("beam", "minus", *SCORES), rows)
 
 
 def beam_name(key: tuple[str, int]) -> str:
@@ -207,45 +191,46 @@ def judge(tables: Tables) -> list[Part]:
     normalized = cell(BLEU, (BY_TOKEN, WIDEST), widest)
     normalized_wide = cell(BLEU, (BY_TOKEN, WIDEST), (BY_TOKEN, ENOUGH))
     return [
-        Part(
+        stats.judge_interval(
             f"Width {MIDDLE} translates better than greedy search.",
-            is_above(gain),
+            gain,
             f"Width {MIDDLE} is {_ahead(gain)} greedy search in BLEU.",
-            f"95 %: {format_interval(gain, 2)}",
+            digits=2,
         ),
-        Part(
+        stats.judge_interval(
             f"Width {WIDEST} translates no better than width {ENOUGH}, within {SAME:g} BLEU.",
-            is_below(wide, SAME),
+            wide,
             f"Width {WIDEST} is {_ahead(wide)} width {ENOUGH} in BLEU.",
-            f"95 %: {format_interval(wide, 2)}",
+            digits=2,
+            test=lambda cell: stats.is_below(cell, SAME),
         ),
-        Part(
+        stats.judge_interval(
             "The model gives the texts of the wider beam more probability.",
-            is_above(log_p),
-            f"The texts of width {WIDEST} have {signed(log_p[0], 3)} nats more log-probability than those of width "
-            f"{ENOUGH}.",
-            f"95 %: {format_interval(log_p)}",
+            log_p,
+            f"The texts of width {WIDEST} have {stats.signed(log_p[0], 3)} nats more log-probability than those of "
+            f"width {ENOUGH}.",
         ),
-        Part(
+        stats.judge_interval(
             "The widest beam writes shorter texts than greedy search.",
-            is_below(length),
+            length,
             f"At width {WIDEST} texts are {abs(length[0]):.1f} % of the reference length "
             f"{'shorter' if length[0] < 0 else 'longer'}.",
-            f"95 %: {format_interval(length, 1)}",
+            digits=1,
+            test=stats.is_below,
             decides=False,
         ),
-        Part(
+        stats.judge_interval(
             f"Dividing scores by length improves width {WIDEST}.",
-            is_above(normalized),
+            normalized,
             f"Ranked by log p per token, width {WIDEST} is {_ahead(normalized)} the same width ranked by log p.",
-            f"95 %: {format_interval(normalized, 2)}",
+            digits=2,
             decides=False,
         ),
-        Part(
+        stats.judge_interval(
             f"With scores divided by length, width {WIDEST} is better than width {ENOUGH}.",
-            is_above(normalized_wide),
+            normalized_wide,
             f"Both ranked by log p per token, width {WIDEST} is {_ahead(normalized_wide)} width {ENOUGH}.",
-            f"95 %: {format_interval(normalized_wide, 2)}",
+            digits=2,
             decides=False,
         ),
     ]
@@ -261,17 +246,11 @@ COLORS = {BY_PROBABILITY: plot.VERMILION, BY_TOKEN: plot.BLUE}
 TITLES = {BLEU: "Quality", LOG_P: "The model's own score", LENGTH: "Length"}
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     table = tables["widths"]
-    widths = [str(width) for width in dict.fromkeys(table.column("width"))]
+    widths = list(dict.fromkeys(table.column("width")))
     for axes, (score, title) in zip(plot.panels(figure, 13.5, 4.2, 3), TITLES.items(), strict=True):
-        labels = []
-        for ranking, color in COLORS.items():
-            last = plot.line(axes, range(len(widths)), table.column(score, ranked_by=ranking), color)
-            labels.append((last, f"by {ranking}", color))
         if score == LENGTH:
             axes.axhline(100, color=plot.GREY, linewidth=1, linestyle=":")
-        axes.set_xticks(range(len(widths)), widths)
-        axes.set(xlabel="beam width", ylabel=score)
-        axes.set_title(title)
-        plot.label_lines(axes, labels, gap=0.07)
+        curves = [(f"by {name}", table.column(score, ranked_by=name), color) for name, color in COLORS.items()]
+        plot.lines(axes, curves, ticks=widths, gap=0.07, xlabel="beam width", ylabel=score, title=title)

@@ -43,7 +43,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -69,16 +69,8 @@ from nextword.models.glm import GLM, GLMConfig
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.objectives.blank_infilling import BlankInfillingObjective
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    format_gain,
-    format_interval,
-    format_percent,
-    is_above,
-    mean_interval,
-    median_and_range,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -94,9 +86,6 @@ from nextword.studies._translators import spaced_indices
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.special_tokens import Marks, PieceMarks
 from nextword.training.device import choose_device
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class BlankSettings(NamedTuple):
@@ -611,9 +600,9 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         f"{len(tokenizer):,}",
         "networks": f"GLM, BERT (pre-norm, like the others) and GPT-2, {size.describe_network()}",
         "training": f"{size.describe_training()}; GLM fewer steps, for the same number of tokens read; "
-        f"{format_percent(MASKED_SHARE)} masked or taken out, GLM's spans of {SPAN_LENGTH:g} tokens on average",
+        f"{stats.format_percent(MASKED_SHARE)} masked or taken out, GLM's spans of {SPAN_LENGTH:g} tokens on average",
         "filling": f"beams of {rules.beam}; fillings of at most {rules.max_pieces} pieces",
-        "intervals": INTERVALS,
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -657,11 +646,11 @@ def group_by_words(blanks: Sequence[Blank]) -> dict[str, np.ndarray]:
 
 def _levels(title: str, kind: str, values: Values, groups: dict[str, np.ndarray]) -> Table:
     rows = [
-        (method, *(mean_interval(values[method, kind][:, group]) for group in groups.values()))
+        (method, *(stats.mean_interval(values[method, kind][:, group]) for group in groups.values()))
         for method in (*METHODS, PSEUDO)
         if (method, kind) in values
     ]
-    return Table(title, ("method", *groups), tuple(rows))
+    return Table(title, ("method", *groups), rows)
 
 
 def _differences(values: Values, groups: dict[str, np.ndarray]) -> Table:
@@ -672,20 +661,23 @@ def _differences(values: Values, groups: dict[str, np.ndarray]) -> Table:
             for kind, sign in ((ACCURACY, 1.0), (NATS, -1.0)):
                 this, that = values.get((method, kind)), values.get((other, kind))
                 has_both = this is not None and that is not None
-                cells.append(mean_interval(sign * (this - that)[:, group]) if has_both else None)  # type: ignore[operator]
+                cells.append(stats.mean_interval(sign * (this - that)[:, group]) if has_both else None)  # type: ignore[operator]
             rows.append((method, other, words, *cells))
     columns = ("method", "compared with", "words", ACCURACY, NATS)
     title = "Advantage in points and in nats (negative: worse), mean and 95 % interval"
-    return Table(title, columns, tuple(rows), detailed=True)
+    return Table(title, columns, rows, detailed=True)
 
 
 def _training(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
     rows = [
-        (name, *(median_and_range(part) for part in zip(*(runs[name, s]["training"] for s in seeds), strict=True)))
+        (
+            name,
+            *(stats.median_and_range(part) for part in zip(*(runs[name, s]["training"] for s in seeds), strict=True)),
+        )
         for name in TRAINERS
     ]
     columns = ("network", "parameters", "steps", "tokens read", "tokens predicted", "training, s", "filling, s")
-    return Table("Training", columns, tuple(rows))
+    return Table("Training", columns, rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -722,17 +714,21 @@ class _Comparison(NamedTuple):
     def accuracy(self, method: str, other: str, statement: str, words: str = SEVERAL, decides: bool = True) -> Part:
         cell, this, that = self._cells(ACCURACY, method, other, words)
         blanks = "blanks of several words" if words == SEVERAL else "blanks of one word"
-        gain = format_gain(cell[0], "points", 1)
+        gain = stats.format_gain(cell[0], "points", 1)
         evidence = f"“{method}” fills {this:.1f} % of the {blanks} right, “{other}” {that:.1f} %: {gain}."
-        return Part(statement, is_above(cell), evidence, f"points better: {format_interval(cell, 1)}", decides)
+        return Part(
+            statement, stats.is_above(cell), evidence, f"points better: {stats.format_interval(cell, 1)}", decides
+        )
 
     def nats(self, method: str, other: str, statement: str, decides: bool = True) -> Part:
         cell, this, that = self._cells(NATS, method, other, SEVERAL)
-        gain = format_gain(cell[0], "nats", 2)
+        gain = stats.format_gain(cell[0], "nats", 2)
         evidence = (
             f"In blanks of several words a true word costs “{method}” {this:.2f} nats, “{other}” {that:.2f}: {gain}."
         )
-        return Part(statement, is_above(cell), evidence, f"nats better: {format_interval(cell, 2)}", decides)
+        return Part(
+            statement, stats.is_above(cell), evidence, f"nats better: {stats.format_interval(cell, 2)}", decides
+        )
 
 
 # ------------------------------------------------------------------------------------------------ draw
@@ -749,13 +745,13 @@ STYLES: dict[str, tuple[str, str]] = {  # dashed: length given
 }
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     accuracy, nats = plot.panels(figure, 13.5, 4.8, 2)
     _draw_panel(tables[ACCURACY], accuracy, "Filled with the true words", "% of the blanks")
     _draw_panel(tables[NATS], nats, "Cost of the true words", "nats per word (lower is better)")
 
 
-def _draw_panel(table: Table, axes: Any, title: str, label: str) -> None:
+def _draw_panel(table: Table, axes: plot.Axes, title: str, label: str) -> None:
     words = [column for column in table.columns[1:] if column != SEVERAL]
     methods = [method for method in table.column("method") if method in STYLES]
     labels = []
@@ -766,6 +762,5 @@ def _draw_panel(table: Table, axes: Any, title: str, label: str) -> None:
         x = [at + shift for at in range(len(words))]
         labels.append((plot.line(axes, x, cells, color, style, bars=True, width=1.2, size=4.5), method, color))
     axes.set_xticks(range(len(words)), words)
-    axes.set(xlabel="missing words", ylabel=label)
-    axes.set_title(title)
+    axes.set(xlabel="missing words", ylabel=label, title=title)
     plot.label_lines(axes, labels)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -44,9 +44,6 @@ from nextword.studies._recipe_runs import (
 )
 from nextword.studies._statistics import is_below
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "With chunks of one length, the same tokens are always first in a chunk, where the gradient ends; varying the "
@@ -182,7 +179,7 @@ def _edges(lengths: Sequence[int], epochs: int, seed: int) -> Table:
             longest, first = count_contexts(batches, epochs, seed)[-1]
             rows.append((length, name, _percent_short(longest, length), int(first[length:-length].max()), epochs))
     columns = ("length", "layout", NEVER, MOST, EPOCHS_READ)
-    return Table(f"Tokens at the edge of a chunk, in {epochs} epochs", columns, tuple(rows))
+    return Table(f"Tokens at the edge of a chunk, in {epochs} epochs", columns, rows)
 
 
 def _coverage(length: int, epochs: int, seed: int) -> Table:
@@ -192,7 +189,7 @@ def _coverage(length: int, epochs: int, seed: int) -> Table:
         for epoch, (longest, _) in enumerate(count_contexts(batches, epochs, seed), 1)
     ]
     title = f"Tokens that never had half the length ({length}) as context"
-    return Table(title, ("layout", "epoch", "%"), tuple(rows), detailed=True)
+    return Table(title, ("layout", "epoch", "%"), rows, detailed=True)
 
 
 def _variants(runs: Runs) -> list[tuple[int, str]]:
@@ -201,7 +198,7 @@ def _variants(runs: Runs) -> list[tuple[int, str]]:
 
 def _nats(runs: Runs) -> Table:
     rows = [(*variant, *nats_cells(runs, variant)) for variant in _variants(runs)]
-    return Table("Nats per token after training, median and range", ("length", "layout", *SPLITS), tuple(rows))
+    return Table("Nats per token after training, median and range", ("length", "layout", *SPLITS), rows)
 
 
 def _differences(runs: Runs) -> Table:
@@ -212,7 +209,7 @@ def _differences(runs: Runs) -> Table:
                 cells = millinat_differences(runs, (length, name), (length, other))
                 rows.append((length, name, other, *cells))
     title = "Differences in thousandths of a nat per token (negative: better), mean and 95 % interval over seeds"
-    return Table(title, ("length", "layout", "minus", "valid", "test"), tuple(rows))
+    return Table(title, ("length", "layout", "minus", "valid", "test"), rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -283,25 +280,24 @@ STYLES = {
 }
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     left, right = plot.panels(figure, 13, 5, 2, (1, 1.15))
     _draw_coverage(tables["coverage"], left)
     _draw_differences(tables["differences"], right)
 
 
-def _draw_coverage(table: Table, axes: Any) -> None:
+def _draw_coverage(table: Table, axes: plot.Axes) -> None:
     labels = []
     for name, (color, style) in STYLES.items():
         epochs, shares = table.column("epoch", layout=name), table.column("%", layout=name)
         axes.plot(epochs, shares, style, markersize=3.5, color=color, linewidth=1.6)
         labels.append((shares[-1], name, color))
-    axes.set(xlabel="epochs of tokens read", ylabel="% of tokens", ylim=(-2, None))
-    axes.set_title(table.title)
+    axes.set(xlabel="epochs of tokens read", ylabel="% of tokens", ylim=(-2, None), title=table.title)
     axes.xaxis.get_major_locator().set_params(integer=True)
     plot.label_lines(axes, labels)
 
 
-def _draw_differences(table: Table, axes: Any) -> None:
+def _draw_differences(table: Table, axes: plot.Axes) -> None:
     """Test and validation text beneath each other."""
     names = []
     for y, (length, name, other, valid, test) in enumerate(table.rows):

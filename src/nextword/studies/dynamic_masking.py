@@ -15,13 +15,13 @@ Verdict: ten masks and one mask must not be better than new masks by 0.02 nats o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
-from nextword.studies._statistics import INTERVALS, format_interval, is_above, mean_interval, median_and_range
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -33,9 +33,6 @@ from nextword.studies._transformers import (
     score_masked,
     train_bert,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "New masks in every epoch are at least as good as ten fixed masks, and at least as good as one.",
@@ -71,19 +68,19 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     jobs: dict[Any, Any] = {(name, seed): (run_seed, (seed, name, size, text)) for seed in seeds for name in MASKING}
     runs = run_parallel(jobs, progress)
     values = {(name, c): np.stack([runs[name, seed][c] for seed in seeds]) for name in MASKING for c in COLUMNS}
-    levels = [(n, *(median_and_range(values[n, c].mean(1).tolist()) for c in COLUMNS)) for n in MASKING]
-    differences = [(n, *(mean_interval(values[n, c] - values[NEW, c]) for c in COLUMNS)) for n in MASKING if n != NEW]
+    levels = [(n, *(stats.median_and_range(values[n, c].mean(1).tolist()) for c in COLUMNS)) for n in MASKING]
+    differences = [
+        (n, *(stats.mean_interval(values[n, c] - values[NEW, c]) for c in COLUMNS)) for n in MASKING if n != NEW
+    ]
     return {
-        "masks": Table("Held-out text, median and range over seeds", ("masks", *COLUMNS), tuple(levels)),
-        "differences": Table(
-            "Difference from new masks, mean and 95 % interval", ("masks", *COLUMNS), tuple(differences)
-        ),
+        "masks": Table("Held-out text, median and range over seeds", ("masks", *COLUMNS), levels),
+        "differences": Table("Difference from new masks, mean and 95 % interval", ("masks", *COLUMNS), differences),
     }, {
         "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens, read {size.steps / per_epoch:.0f} "
         f"times; {values[NEW, TOKENS].shape[1]:,} masked tokens of a held-out text; WordPiece of {len(tokenizer):,}",
         "network": f"BERT, {size.describe_network()}",
         "training": size.describe_training(),
-        "intervals": INTERVALS,
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -114,10 +111,10 @@ def _compare(tables: Tables, column: str, name: str, statement: str, bound: floa
     new, other = (tables["masks"].cell(column, masks=masks)[0] for masks in (NEW, name))
     return Part(
         statement,
-        is_above(cell, bound),
+        stats.is_above(cell, bound),
         f"A masked {'word' if column == WHOLE else 'token'} costs {new:.3f} nats with {NEW} and {other:.3f} with "
         f"“{name}”.",
-        f"“{name}” minus {NEW}: {format_interval(cell)}",
+        f"“{name}” minus {NEW}: {stats.format_interval(cell)}",
         decides,
     )
 
@@ -125,7 +122,7 @@ def _compare(tables: Tables, column: str, name: str, statement: str, bound: floa
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     titles = ("Masked tokens: cost", "Masked tokens: accuracy", "Masked words: cost")
     for i, axes in enumerate(plot.panels(figure, 13, 3.8, 3)):
         label, digits = ("%", 1) if COLUMNS[i] == ACCURACY else ("nats (lower is better)", 2)

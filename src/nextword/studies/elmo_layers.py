@@ -32,7 +32,7 @@ from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -45,21 +45,10 @@ from nextword.lm.embedding import ContextualVectors
 from nextword.lm.loading import load
 from nextword.recipe import load_recipe
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import run_parallel
-from nextword.studies._statistics import (
-    format_gain,
-    format_interval,
-    is_above,
-    is_below,
-    median_and_range,
-    more_or_less,
-    paired_difference,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.training.train import train_events
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -246,30 +235,28 @@ def make_tables(runs: Mapping[Key, Tagger], tasks: Sequence[str], seeds: Sequenc
         for penalty in PENALTIES:
             gamma = [runs[task, "input", penalty, seed].mixes["input"][1] for seed in seeds]
             columns = [*weights(task, "input", penalty).T.tolist(), gamma, distances(task, penalty)]
-            mixes.append((task, penalty, *map(median_and_range, [*columns, scores(task, "input", penalty)])))
-        shrinks = paired_difference(distances(task, FREE), distances(task, HELD))
-        effects.append((task, shrinks, paired_difference(scores(task, "input"), scores(task, "input", HELD))))
+            mixes.append((task, penalty, *map(stats.median_and_range, [*columns, scores(task, "input", penalty)])))
+        shrinks = stats.paired_difference(distances(task, FREE), distances(task, HELD))
+        effects.append((task, shrinks, stats.paired_difference(scores(task, "input"), scores(task, "input", HELD))))
         first.append((task, *_compare_layer_1(weights(task, "input", FREE))))
         for place in PLACES:
             mix: list[Any] = [None] * len(layers)
             if place in ("output", "both"):
-                mix = [median_and_range(column) for column in weights(task, place, USUAL, "output").T.tolist()]
-            gain = None if place == "input" else paired_difference(scores(task, place), scores(task, "input"))
-            places.append((task, place or "none", *mix, median_and_range(scores(task, place)), gain))
+                mix = [stats.median_and_range(column) for column in weights(task, place, USUAL, "output").T.tolist()]
+            gain = None if place == "input" else stats.paired_difference(scores(task, place), scores(task, "input"))
+            places.append((task, place or "none", *mix, stats.median_and_range(scores(task, place)), gain))
     return {
-        "mixes": Table(
-            "The mix at the input by task and λ", ("task", "λ", *layers, "γ", DISTANCE, SCORE), tuple(mixes)
-        ),
-        "effect": Table("Effect of λ in points, mean and 95 % interval", ("task", SHRINKS, GAIN), tuple(effects)),
+        "mixes": Table("The mix at the input by task and λ", ("task", "λ", *layers, "γ", DISTANCE, SCORE), mixes),
+        "effect": Table("Effect of λ in points, mean and 95 % interval", ("task", SHRINKS, GAIN), effects),
         "first": Table(
             "Weight of layer 1 at the input, λ = 0, mean and 95 % interval",
             ("task", LAYER_1, RIVAL, MORE),
-            tuple(first),
+            first,
         ),
         "places": Table(
             f"Place of the mix, λ = {USUAL:g}; layers are those of the mix at the output",
             ("task", "place", *layers, SCORE, FROM_INPUT),
-            tuple(places),
+            places,
         ),
         "tasks": _compare_tasks({task: weights(task, "input", FREE) for task in tasks}),
     }
@@ -280,7 +267,7 @@ def _compare_layer_1(weights: np.ndarray) -> tuple[Any, ...]:
     others = [j for j in range(weights.shape[1]) if j != 1]
     largest = max(others, key=lambda j: float(weights[:, j].mean()))
     first, other = weights[:, 1].tolist(), weights[:, largest].tolist()
-    return median_and_range(first), f"layer {largest}", paired_difference(first, other)
+    return stats.median_and_range(first), f"layer {largest}", stats.paired_difference(first, other)
 
 
 def _compare_tasks(weights: Mapping[str, np.ndarray]) -> Table:
@@ -290,9 +277,11 @@ def _compare_tasks(weights: Mapping[str, np.ndarray]) -> Table:
         between = (np.abs(weights[a] - weights[b]).sum(1) / 2).tolist()  # (seeds,)
         shifted = [np.abs(weights[task] - np.roll(weights[task], 1, 0)) for task in (a, b)]  # with the next seed
         within = float(np.mean([each.sum(1).mean() / 2 for each in shifted]))
-        rows.append((a, b, median_and_range(between), within, paired_difference(between, [within] * len(between))))
+        rows.append(
+            (a, b, stats.median_and_range(between), within, stats.paired_difference(between, [within] * len(between)))
+        )
     title = "Distance between mixes in %, λ = 0"
-    return Table(title, ("task", "other", "between tasks", "between seeds", "difference"), tuple(rows))
+    return Table(title, ("task", "other", "between tasks", "between seeds", "difference"), rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -315,29 +304,29 @@ def _makes_equal(tables: Tables, task: str) -> Part:
     free, held = (tables["mixes"].cell(DISTANCE, task=task, λ=penalty)[0] for penalty in (FREE, HELD))
     return Part(
         f"A large λ makes the weights more equal ({task}).",
-        is_above(cell),
+        stats.is_above(cell),
         f"For {task}, the mix is {free:.1f} % from equal with λ = 0 and {held:.1f} % with λ = 1.",
-        f"difference in points: {format_interval(cell, 1)}",
+        f"difference in points: {stats.format_interval(cell, 1)}",
     )
 
 
 def _uses_layer_1(first: Table, task: str) -> Part:
     weight, other, cell = (first.cell(column, task=task) for column in (LAYER_1, RIVAL, MORE))
-    amount, word = more_or_less(cell[0], 1)
+    amount, word = stats.more_or_less(cell[0], 1)
     return Part(
         f"Without a penalty, layer 1 has the largest weight ({task}).",
-        is_above(cell),
+        stats.is_above(cell),
         f"For {task}, layer 1 has a weight of {weight[0]:.1f} %, {amount} points {word} than {other}.",
-        f"difference in points: {format_interval(cell, 1)}",
+        f"difference in points: {stats.format_interval(cell, 1)}",
     )
 
 
 def _differ(a: str, b: str, between: Any, within: float, cell: Any) -> Part:
     return Part(
         f"The mixes of {a} and {b} differ by more than those of two seeds.",
-        is_above(cell),
+        stats.is_above(cell),
         f"{a.capitalize()} and {b} are {between[0]:.1f} % apart, two seeds of one task {within:.1f} %.",
-        f"difference in points: {format_interval(cell, 1)}",
+        f"difference in points: {stats.format_interval(cell, 1)}",
     )
 
 
@@ -345,9 +334,9 @@ def _scores_better(tables: Tables, task: str) -> Part:
     cell = tables["effect"].cell(GAIN, task=task)
     return Part(
         f"A small λ scores better than a large one ({task}).",
-        is_above(cell),
-        f"For {task}, λ = {USUAL:g} is {format_gain(cell[0], 'points', 2)} than λ = 1.",
-        f"points better: {format_interval(cell, 2)}",
+        stats.is_above(cell),
+        f"For {task}, λ = {USUAL:g} is {stats.format_gain(cell[0], 'points', 2)} than λ = 1.",
+        f"points better: {stats.format_interval(cell, 2)}",
         decides=False,
     )
 
@@ -361,9 +350,9 @@ def _compare_place(tables: Tables, task: str, place: str) -> Part:
     }[place]
     return Part(
         f"{statement} ({task}).",
-        (is_below if place == "none" else is_above)(cell),
-        f"{task.capitalize()} {how}: {score[0]:.1f} %, {format_gain(cell[0], 'points', 2)} than at the input.",
-        f"difference in points: {format_interval(cell, 2)}",
+        (stats.is_below if place == "none" else stats.is_above)(cell),
+        f"{task.capitalize()} {how}: {score[0]:.1f} %, {stats.format_gain(cell[0], 'points', 2)} than at the input.",
+        f"difference in points: {stats.format_interval(cell, 2)}",
         decides=False,
     )
 
@@ -374,14 +363,14 @@ LAYER_COLORS = (plot.SKY, plot.BLUE, plot.GREEN, plot.PURPLE, plot.GREY)
 TASK_COLORS = (plot.VERMILION, plot.BLUE, plot.GREEN)
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     weights, distances, places = plot.panels(figure, 14, 5, 3, (1.3, 0.9, 1))
     _draw_weights(tables["mixes"], weights)
     _draw_distances(tables["mixes"], distances)
     _draw_places(tables["places"], places)
 
 
-def _draw_weights(table: Table, axes: Any) -> None:
+def _draw_weights(table: Table, axes: plot.Axes) -> None:
     """A bar for each task and λ, divided into layers."""
     layers = [i for i, name in enumerate(table.columns) if name.startswith("layer")]
     names: list[str] = []
@@ -407,19 +396,18 @@ def _draw_weights(table: Table, axes: Any) -> None:
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.13), ncols=len(layers), frameon=False, fontsize=9)
 
 
-def _draw_distances(table: Table, axes: Any) -> None:
+def _draw_distances(table: Table, axes: plot.Axes) -> None:
     labels = []
     penalties = list(dict.fromkeys(table.column("λ")))
     for task, color in zip(dict.fromkeys(table.column("task")), TASK_COLORS, strict=False):
         cells = table.column(DISTANCE, task=task)
         labels.append((plot.line(axes, range(len(cells)), cells, color, bars=True, width=1.2), task, color))
     axes.set_xticks(range(len(penalties)), [f"{penalty:g}" for penalty in penalties])
-    axes.set(xlabel="λ", ylabel="distance from equal weights, %", ylim=(0, None))
-    axes.set_title("Distance from equal weights")
+    axes.set(xlabel="λ", ylabel="distance from equal weights, %", ylim=(0, None), title="Distance from equal weights")
     plot.label_lines(axes, labels)
 
 
-def _draw_places(table: Table, axes: Any) -> None:
+def _draw_places(table: Table, axes: plot.Axes) -> None:
     rows = [row for row in table.rows if row[-1] is not None]
     tasks = list(dict.fromkeys(table.column("task")))
     for y, row in enumerate(rows):

@@ -25,11 +25,11 @@ own words; and scheduled sampling must lower the error and raise BLEU on own wor
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -43,41 +43,23 @@ from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.objectives.causal import CausalObjective
 from nextword.objectives.seq2seq import Seq2SeqObjective
 from nextword.studies import _figures as plot
-from nextword.studies._experiment import open_text, require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    bleu,
-    bleu_statistics,
-    difference_of,
-    format_interval,
-    format_percent,
-    is_above,
-    join,
-    more_or_less,
-    ratio,
-    score_difference,
-    score_interval,
-    signed,
-)
-from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies import _statistics as stats
+from nextword.studies._experiment import choose_size, open_text, require, run_parallel, stack_seeds
+from nextword.studies._study import Cell, Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import to_memory
 from nextword.studies._translators import (
     ATTENTION,
+    LARGE,
     PairData,
     TranslatorSize,
-    choose_size,
     load_pairs,
-    to_device,
     train_seq2seq,
     train_translator,
     translate,
 )
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from nextword.training.device import choose_device
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from nextword.training.device import choose_device, to_device
 
 CLAIM = Claim(
     "A network trained with teacher forcing does worse on its own words than on the truth, and increasingly so the "
@@ -87,9 +69,6 @@ CLAIM = Claim(
 )
 FULL = TranslatorSize(steps=400, length=24, longest=24, held=200)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
-LARGE = TranslatorSize(
-    pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000
-)
 LM = TranslatorSize(pieces=500, width=96, rows=32, steps=600, rate=1e-2, held=300)
 QUICK_LM = TranslatorSize(pieces=300, width=32, rows=16, steps=60, rate=1e-2, held=60)
 LARGE_LM = TranslatorSize(pieces=1000, width=512, rows=128, steps=4000, rate=2e-3, held=1000)
@@ -217,17 +196,17 @@ def measure(settings: Settings, progress: Progress) -> Measured:
                 jobs[CONTINUATION, name, seed] = (run_lm, (seed, sampled, lm_size, language))
         runs = run_parallel(jobs, progress, uses_gpu=True)
     return {
-        CONTINUATION: _continuation(runs, seeds),
-        TRANSLATION: _translation(runs, seeds),
-        "differences": _differences(runs, seeds),
+        CONTINUATION: _continuation(runs),
+        TRANSLATION: _translation(runs),
+        "differences": _differences(runs),
     }, {
         "data": f"{pairs.describe(parallel)}; a language sampled from a trigram model of {corpus.name} "
         f"({len(language.train):,} training rows of {PROMPT + GENERATED} tokens, {len(language.test):,} test rows with "
         f"a prompt of {PROMPT})",
         "networks": f"a GRU translator with attention, width {size.width}; an LSTM of width {lm_size.width}",
         "training": f"{size.describe_training()}; the LSTM {lm_size.steps:,} steps of {lm_size.rows} rows",
-        "scheduled sampling": f"{format_percent(SAMPLED)} of the tokens fed, from the second epoch on",
-        "intervals": INTERVALS,
+        "scheduled sampling": f"{stats.format_percent(SAMPLED)} of the tokens fed, from the second epoch on",
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -248,8 +227,8 @@ def run_translator(seed: int, sampled: float, size: TranslatorSize, pairs: PairD
     network = train_translator(seed, size, pairs, objective, attention=ATTENTION)
     output = translate(network, pairs)
     return {
-        TRUTH: bleu_statistics(predict_given_truth(network, pairs), pairs.targets),
-        OWN: bleu_statistics(output.texts, pairs.targets),
+        TRUTH: stats.bleu_statistics(predict_given_truth(network, pairs), pairs.targets),
+        OWN: stats.bleu_statistics(output.texts, pairs.targets),
         NATS: output.costs,
     }
 
@@ -260,7 +239,8 @@ def predict_given_truth(network: Any, pairs: PairData) -> list[str]:
     objective = Seq2SeqObjective({"rows": 64, "length": 10**6})
     order, texts = objective.layout.validation_order(pairs.test), [""] * len(pairs.targets)
     at = 0
-    for batch in to_device(objective.validation_batches(pairs.test), network.device):
+    for batch in objective.validation_batches(pairs.test):
+        batch = to_device(batch, network.device)
         choices = network.readout.log_probs(network.hidden(batch.inputs, None)[0][-1]).argmax(-1).cpu().numpy()
         is_target = (batch.targets >= 0).cpu().numpy()
         for row, keep in zip(choices, is_target, strict=True):
@@ -270,72 +250,76 @@ def predict_given_truth(network: Any, pairs: PairData) -> list[str]:
     return texts
 
 
-def _stack(runs: dict[Any, Any], task: str, name: str, kind: str, seeds: Sequence[int]) -> np.ndarray:
-    return np.stack([runs[task, name, seed][kind] for seed in seeds])
-
-
 def sum_stretch(values: np.ndarray, at: int | None = None) -> np.ndarray:
     """(seeds, n, GENERATED) → (seeds, n, 2): sum and count over one stretch, or over all positions."""
     part = values if at is None else np.array_split(values, STRETCHES, axis=2)[at]
     return np.stack([part.sum(2), np.full(part.shape[:2], part.shape[2])], 2)
 
 
-def _continuation(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+def _continuation(runs: dict[Any, Any]) -> Table:
     ends = np.cumsum([0, *(len(part) for part in np.array_split(np.arange(GENERATED), STRETCHES))])
     stretches = [f"{a + 1}–{b}" for a, b in pairwise(ends)]
     rows = []
     for name in NETWORKS:
         for fed in (TRUTH, OWN):
-            values = _stack(runs, CONTINUATION, name, fed, seeds)
-            cells = (score_interval(ratio, sum_stretch(values, at)) for at in (None, *range(STRETCHES)))
+            values = stack_seeds(runs, (CONTINUATION, name), fed)
+            cells = (stats.score_interval(stats.ratio, sum_stretch(values, at)) for at in (None, *range(STRETCHES)))
             rows.append((name, fed, *cells))
     title = "Continuation: KL(truth ‖ network) of the next token in nats, by position in the generated text"
-    return Table(title, ("training", "fed", "all", *stretches), tuple(rows))
+    return Table(title, ("training", "fed", "all", *stretches), rows)
 
 
-def _translation(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
-    scores = {TRUTH: bleu, OWN: bleu, NATS: ratio}
+def _translation(runs: dict[Any, Any]) -> Table:
+    scores = {TRUTH: stats.bleu, OWN: stats.bleu, NATS: stats.ratio}
     rows = [
-        (name, *(score_interval(score, _stack(runs, TRANSLATION, name, kind, seeds)) for kind, score in scores.items()))
+        (
+            name,
+            *(
+                stats.score_interval(score, stack_seeds(runs, (TRANSLATION, name), kind))
+                for kind, score in scores.items()
+            ),
+        )
         for name in NETWORKS
     ]
     columns = ("training", BLEU_TRUTH, BLEU_OWN, "nats per token, fed the truth")
-    return Table("Translation", columns, tuple(rows))
+    return Table("Translation", columns, rows)
 
 
-def _differences(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+def _differences(runs: dict[Any, Any]) -> Table:
     """What decides, paired by seed and text."""
 
     def gap(name: str, at: int | None = None) -> tuple[np.ndarray, np.ndarray]:
-        own, truth = (_stack(runs, CONTINUATION, name, fed, seeds) for fed in (OWN, TRUTH))
+        own, truth = (stack_seeds(runs, (CONTINUATION, name), fed) for fed in (OWN, TRUTH))
         return sum_stretch(own, at), sum_stretch(truth, at)
 
     def compare_gaps(these: tuple[np.ndarray, np.ndarray], those: tuple[np.ndarray, np.ndarray]) -> list[float]:
-        return score_interval(difference_of(difference_of(ratio)), join(join(*these), join(*those)))
+        return stats.score_interval(
+            stats.difference_of(stats.difference_of(stats.ratio)), stats.join(stats.join(*these), stats.join(*those))
+        )
 
     def output(name: str, kind: str) -> np.ndarray:
-        return _stack(runs, TRANSLATION, name, kind, seeds)
+        return stack_seeds(runs, (TRANSLATION, name), kind)
 
-    nats = [sum_stretch(_stack(runs, CONTINUATION, name, NATS, seeds)) for name in (SCHEDULED, TEACHER)]
+    nats = [sum_stretch(stack_seeds(runs, (CONTINUATION, name), NATS)) for name in (SCHEDULED, TEACHER)]
     rows: list[tuple[str, str, Any]] = [
-        (CONTINUATION, WORSE, score_difference(ratio, *gap(TEACHER))),
+        (CONTINUATION, WORSE, stats.score_difference(stats.ratio, *gap(TEACHER))),
         (CONTINUATION, GROWS, compare_gaps(gap(TEACHER, STRETCHES - 1), gap(TEACHER, 0))),
-        (CONTINUATION, MENDED, score_difference(ratio, gap(TEACHER)[0], gap(SCHEDULED)[0])),
+        (CONTINUATION, MENDED, stats.score_difference(stats.ratio, gap(TEACHER)[0], gap(SCHEDULED)[0])),
         (CONTINUATION, NARROWER, compare_gaps(gap(TEACHER), gap(SCHEDULED))),
-        (CONTINUATION, COSTS, score_difference(ratio, *nats)),
-        (TRANSLATION, BLEU_LOSS, score_difference(bleu, output(TEACHER, TRUTH), output(TEACHER, OWN))),
-        (TRANSLATION, BETTER, score_difference(bleu, output(SCHEDULED, OWN), output(TEACHER, OWN))),
-        (TRANSLATION, COSTS, score_difference(ratio, output(SCHEDULED, NATS), output(TEACHER, NATS))),
+        (CONTINUATION, COSTS, stats.score_difference(stats.ratio, *nats)),
+        (TRANSLATION, BLEU_LOSS, stats.score_difference(stats.bleu, output(TEACHER, TRUTH), output(TEACHER, OWN))),
+        (TRANSLATION, BETTER, stats.score_difference(stats.bleu, output(SCHEDULED, OWN), output(TEACHER, OWN))),
+        (TRANSLATION, COSTS, stats.score_difference(stats.ratio, output(SCHEDULED, NATS), output(TEACHER, NATS))),
     ]
     title = "Differences in nats per token or BLEU, mean and 95 % interval"
-    return Table(title, ("task", "difference", "value"), tuple(rows))
+    return Table(title, ("task", "difference", "value"), rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
 
 
 def judge(tables: Tables) -> list[Part]:
-    def cell(task: str, difference: str) -> Any:
+    def cell(task: str, difference: str) -> Cell:
         return tables["differences"].cell("value", task=task, difference=difference)
 
     def error(training: str, fed: str, where: str = "all") -> float:
@@ -345,65 +329,62 @@ def judge(tables: Tables) -> list[Part]:
         return float(tables[TRANSLATION].cell(column, training=training)[0])
 
     first, last = tables[CONTINUATION].columns[3], tables[CONTINUATION].columns[-1]
-    gaps = [signed(error(TEACHER, OWN, where) - error(TEACHER, TRUTH, where), 3) for where in (first, last)]
+    gaps = [stats.signed(error(TEACHER, OWN, where) - error(TEACHER, TRUTH, where), 3) for where in (first, last)]
     worse, grows, loss = cell(CONTINUATION, WORSE), cell(CONTINUATION, GROWS), cell(TRANSLATION, BLEU_LOSS)
     mended, better, narrower = cell(CONTINUATION, MENDED), cell(TRANSLATION, BETTER), cell(CONTINUATION, NARROWER)
     return [
-        Part(
+        stats.judge_interval(
             "A language model is less accurate after its own words.",
-            is_above(worse),
+            worse,
             f"A language model's error is {error(TEACHER, OWN):.3f} nats after its own words and "
             f"{error(TEACHER, TRUTH):.3f} after true ones.",
-            f"difference in nats: {format_interval(worse)}",
+            "difference in nats",
         ),
-        Part(
+        stats.judge_interval(
             "The gap grows with the length of the generated text.",
-            is_above(grows),
+            grows,
             f"The gap is {gaps[0]} nats at tokens {first} and {gaps[1]} at tokens {last}.",
-            f"increase in nats: {format_interval(grows)}",
+            "increase in nats",
         ),
-        Part(
+        stats.judge_interval(
             "A translator does worse on its own words.",
-            is_above(loss),
+            loss,
             f"Its most likely tokens reach {bleu_of(BLEU_TRUTH, TEACHER):.1f} BLEU given the truth; its generated text "
             f"reaches {bleu_of(BLEU_OWN, TEACHER):.1f}. Part of the gap is what the truth gives away.",
-            f"BLEU lost: {format_interval(loss, 1)}",
+            "BLEU lost",
+            digits=1,
         ),
-        Part(
+        stats.judge_interval(
             "Scheduled sampling makes a language model more accurate after its own words.",
-            is_above(mended),
+            mended,
             f"After its own words the error is {error(SCHEDULED, OWN):.3f} nats with scheduled sampling and "
             f"{error(TEACHER, OWN):.3f} without.",
-            f"nats saved: {format_interval(mended)}",
+            "nats saved",
         ),
-        Part(
+        stats.judge_interval(
             "Scheduled sampling makes a translator generate better.",
-            is_above(better),
+            better,
             f"It reaches {bleu_of(BLEU_OWN, SCHEDULED):.1f} BLEU with scheduled sampling and "
             f"{bleu_of(BLEU_OWN, TEACHER):.1f} without.",
-            f"BLEU gained: {format_interval(better, 1)}",
+            "BLEU gained",
+            digits=1,
         ),
-        Part(
+        stats.judge_interval(
             "Scheduled sampling narrows the gap of a language model.",
-            is_above(narrower),
-            f"The gap narrows by {signed(narrower[0], 3)} nats.",
-            f"95 %: {format_interval(narrower)}",
+            narrower,
+            f"The gap narrows by {stats.signed(narrower[0], 3)} nats.",
             decides=False,
         ),
         *(_judge_cost(cell(task, COSTS), task) for task in (CONTINUATION, TRANSLATION)),
     ]
 
 
-def _judge_cost(cell: Any, task: str) -> Part:
+def _judge_cost(cell: Cell, task: str) -> Part:
     network = "language model" if task == CONTINUATION else "translator"
-    amount, word = more_or_less(cell[0], 3)
-    return Part(
-        f"Given the truth, a {network} is worse after scheduled sampling.",
-        is_above(cell),
-        f"Given the truth, a true token costs the {network} {amount} nats {word} after scheduled sampling.",
-        f"difference in nats: {format_interval(cell)}",
-        decides=False,
-    )
+    amount, word = stats.more_or_less(cell[0], 3)
+    statement = f"Given the truth, a {network} is worse after scheduled sampling."
+    evidence = f"Given the truth, a true token costs the {network} {amount} nats {word} after scheduled sampling."
+    return stats.judge_interval(statement, cell, evidence, "difference in nats", decides=False)
 
 
 # ------------------------------------------------------------------------------------------------ draw
@@ -412,25 +393,23 @@ COLORS = {TEACHER: plot.VERMILION, SCHEDULED: plot.BLUE}
 STYLES = {TRUTH: "o--", OWN: "o-"}
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     left, right = plot.panels(figure, 12.5, 4.4, 2, (1.2, 1))
-    table, labels = tables[CONTINUATION], []
-    for name, fed, _, *cells in table.rows:
-        last = plot.line(left, range(len(cells)), cells, COLORS[name], STYLES[fed], bars=True)
-        labels.append((last, f"{name},\nfed {fed}", COLORS[name]))
-    left.set_xticks(range(len(table.columns) - 3), table.columns[3:])
-    left.set(xlabel="position in the generated text", ylabel="KL(truth ‖ network), nats")
-    left.set_title("A language model continues")
-    plot.label_lines(left, labels, gap=0.14)
-
+    table = tables[CONTINUATION]
+    curves = [(f"{name},\nfed {fed}", cells, COLORS[name], STYLES[fed]) for name, fed, _, *cells in table.rows]
+    plot.lines(
+        left, curves, ticks=table.columns[3:], bars=True, gap=0.14,
+        xlabel="position in the generated text", ylabel="KL(truth ‖ network), nats", title="A language model continues",
+    )  # fmt: skip
     columns = {"fed the truth": BLEU_TRUTH, "fed own words": BLEU_OWN}
-    labels = []
-    for name, color in COLORS.items():
-        cells = [tables[TRANSLATION].cell(column, training=name) for column in columns.values()]
-        labels.append((plot.line(right, range(len(cells)), cells, color, bars=True), name, color))
+    scores = [
+        (name, [tables[TRANSLATION].cell(column, training=name) for column in columns.values()], color)
+        for name, color in COLORS.items()
+    ]
+    for _, cells, _ in scores:
         for x, cell in enumerate(cells):
             right.annotate(f"{cell[0]:.1f}", (x, cell[0]), (8, 4), textcoords="offset points", fontsize=9)
-    right.set_xticks(range(len(columns)), list(columns))
-    right.set(ylabel="BLEU", xlim=(-0.4, len(columns) - 0.6))
-    right.set_title("A translator")
-    plot.label_lines(right, labels, gap=0.07)
+    limits = (-0.4, len(columns) - 0.6)
+    plot.lines(
+        right, scores, ticks=list(columns), bars=True, gap=0.07, ylabel="BLEU", xlim=limits, title="A translator"
+    )

@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,9 +39,6 @@ from nextword.studies._statistics import all_of, format_cell, median_and_range
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Weights that all start at zero learn one and the same feature; with Xavier's variance 2 / (n_in + n_out) a signal "
@@ -127,17 +124,17 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         "units": Table(
             f"Hidden layer of an NPLM with {UNITS} units after {steps} steps",
             ("weights", UNITS_LEFT, FEATURES, BITS),
-            tuple(units),
+            units,
         ),
         "stack": Table(
             f"Variance through {DEPTH} untrained layers of {WIDTH} units",
             ("stack", "weights", SIGNAL, GRADIENT, SATURATION),
-            tuple(ends),
+            ends,
         ),
         "layers": Table(
             "The untrained stack, layer by layer",
             ("stack", "weights", "layer", "signal", "gradient", "saturated"),
-            tuple(layers),
+            layers,
             detailed=True,
         ),
     }, {
@@ -332,7 +329,7 @@ COLORS = {
 }
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     figure.set_size_inches(12, 8.6)
     figure.set_layout_engine("constrained", hspace=0.08)
     (units, bits), (signal, gradient) = figure.subplots(2, 2, height_ratios=(0.8, 1))
@@ -351,7 +348,7 @@ def draw(tables: Tables, figure: Figure) -> None:
     _draw_layers(tables["layers"], gradient, "gradient", f"Backward: the gradient through the same {DEPTH} layers")
 
 
-def _draw_rows(table: Table, axes: Any, column: str, color: str, marker: str, shift: float) -> None:
+def _draw_rows(table: Table, axes: plot.Axes, column: str, color: str, marker: str, shift: float) -> None:
     for y, name in enumerate(TRAINED):
         cell = table.cell(column, weights=name)
         plot.dot(axes, cell, y + shift, color, marker=marker, size=6)
@@ -361,7 +358,7 @@ def _draw_rows(table: Table, axes: Any, column: str, color: str, marker: str, sh
         axes.annotate(text, (cell[2], y + shift), (8, 0), color=color, **where)
 
 
-def _draw_layers(table: Table, axes: Any, column: str, title: str) -> None:
+def _draw_layers(table: Table, axes: plot.Axes, column: str, title: str) -> None:
     """In the direction of travel: the gradient starts at the last layer."""
     layers = list(range(1, DEPTH + 1))
     labels = []

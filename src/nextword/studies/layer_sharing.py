@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,15 +32,8 @@ from nextword.models.decoder import init_gpt_weights
 from nextword.models.encoder import BidirectionalEncoder
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, isolated, open_text, require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    format_interval,
-    format_percent,
-    is_below,
-    mean_interval,
-    median_and_range,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -53,9 +46,6 @@ from nextword.studies._transformers import (
     score_masked,
     train_on,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Sharing all parameters between layers saves most of them and costs little.",
@@ -104,28 +94,27 @@ def measure(settings: Settings, progress: Progress) -> Measured:
             share,
             sum(p.numel() for p in network.parameters()),
             sum(p.numel() for part in (network.attending, network.feeding) for p in part.parameters()),
-            median_and_range(nats[share].mean(1).tolist()),
-            median_and_range((100 * hits[share].mean(1)).tolist()),
+            stats.median_and_range(nats[share].mean(1).tolist()),
+            stats.median_and_range((100 * hits[share].mean(1)).tolist()),
         )
         for share, network in networks.items()
     ]
     rows.append((FREQUENCIES, None, None, [float(baseline.mean())] * 3, None))
     differences = [
-        (s, mean_interval(nats[s] - nats[NONE]), mean_interval(100.0 * hits[s] - 100.0 * hits[NONE])) for s in SHARE[1:]
+        (s, stats.mean_interval(nats[s] - nats[NONE]), stats.mean_interval(100.0 * hits[s] - 100.0 * hits[NONE]))
+        for s in SHARE[1:]
     ]
     return {
-        "shared": Table(
-            "Masked tokens of a held-out text", ("shared", PARAMETERS, BLOCKS, NATS, ACCURACY), tuple(rows)
-        ),
+        "shared": Table("Masked tokens of a held-out text", ("shared", PARAMETERS, BLOCKS, NATS, ACCURACY), rows),
         "differences": Table(
-            "Difference from sharing nothing, mean and 95 % interval", ("shared", NATS, ACCURACY), tuple(differences)
+            "Difference from sharing nothing, mean and 95 % interval", ("shared", NATS, ACCURACY), differences
         ),
     }, {
         "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens, {len(baseline):,} masked tokens of a "
         f"held-out text; WordPiece of {len(tokenizer):,}",
         "network": f"BERT, {size.describe_network()}",
         "training": f"one layer: {one.describe_training()}; copied into {size.layers}: {size.describe_training()}",
-        "intervals": INTERVALS,
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -186,11 +175,11 @@ def _costs_little(tables: Tables, share: str, worth: float) -> Part:
         else "hardly better than token frequencies, so the cost cannot be judged."
     )
     return Part(
-        f"Sharing {name} costs at most {format_percent(LITTLE)} of what context is worth.",
-        is_below(cell, LITTLE * worth) if uses_context else None,
+        f"Sharing {name} costs at most {stats.format_percent(LITTLE)} of what context is worth.",
+        stats.is_below(cell, LITTLE * worth) if uses_context else None,
         f"A masked token costs {nats:.3f} nats if the layers share {name} and {none:.3f} if they share nothing, "
         f"{baseline}",
-        f"nats more: {format_interval(cell)}",
+        f"nats more: {stats.format_interval(cell)}",
         decides=share == ALL,
     )
 
@@ -198,7 +187,7 @@ def _costs_little(tables: Tables, share: str, worth: float) -> Part:
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     table = tables["shared"]
     networks = replace(table, rows=tuple(row for row in table.rows if row[1] is not None))
     sizes, nats, accuracy = plot.panels(figure, 12, 3.8, 3)

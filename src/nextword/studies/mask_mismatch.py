@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -39,17 +39,10 @@ from nextword.batching.token_stream import Stream
 from nextword.core.types import Inputs
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, held_out_split, open_text, require, run_parallel
 from nextword.studies._labeled_words import CASE, TAGS, Labeled, label_capitals, read_treebank, treebank_files
 from nextword.studies._probes import fit_probe
-from nextword.studies._statistics import (
-    INTERVALS,
-    format_interval,
-    is_above,
-    is_below,
-    mean_interval,
-    median_and_range,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -67,9 +60,6 @@ from nextword.studies._transformers import (
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.special_tokens import Marks
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "[MASK] in pretraining and never in use has a cost: a network that always saw [MASK] at the predicted positions "
@@ -197,7 +187,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         "training": size.describe_training(),
         "probes": "; ".join(task.describe() for task in tasks)
         + ("" if has_tags else ". The treebank for parts of speech is not on this machine (NEXTWORD_DATA)"),
-        "intervals": INTERVALS,
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -270,20 +260,20 @@ def column_name(measure: str) -> str:
 def _levels(measures: Sequence[str], values: dict[Any, np.ndarray], baselines: dict[str, float]) -> Table:
     columns = (*measures, STEPS)
     rows: list[tuple[Any, ...]] = [
-        (name, *(median_and_range(values[name, m].mean(1).tolist()) for m in columns)) for name in ORDER
+        (name, *(stats.median_and_range(values[name, m].mean(1).tolist()) for m in columns)) for name in ORDER
     ]
     rows.append((COMMON, *(baselines.get(m) for m in columns)))
     title = "On plain text, median and range over seeds"
-    return Table(title, ("input", *map(column_name, columns)), tuple(rows))
+    return Table(title, ("input", *map(column_name, columns)), rows)
 
 
 def _differences(measures: Sequence[str], values: dict[Any, np.ndarray]) -> Table:
     rows = [
-        (name, other, *(mean_interval(values[name, m] - values[other, m]) for m in measures))
+        (name, other, *(stats.mean_interval(values[name, m] - values[other, m]) for m in measures))
         for name, other in ((ONLY, MIXED), (ONLY, STOPPED), (NEVER, MIXED))
     ]
     columns = ("input", "minus", *map(column_name, measures))
-    return Table("Differences, mean and 95 % interval", columns, tuple(rows))
+    return Table("Differences, mean and 95 % interval", columns, rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -300,7 +290,7 @@ def judge(tables: Tables) -> list[Part]:
                 tables,
                 column_name(probes[0]),
                 NEVER,
-                is_above,
+                stats.is_above,
                 f"A network that never saw [MASK] has better vectors than {MIXED} ({probes[0]}).",
                 "A probe is right for {this:.1f} % without any [MASK] and {that:.1f} % with {mixed}.",
                 ("points", 2),
@@ -312,7 +302,7 @@ def judge(tables: Tables) -> list[Part]:
             tables,
             VISIBLE,
             ONLY,
-            is_above,
+            stats.is_above,
             "It is less sure of a visible token.",
             "The readout gives a visible token {this:.2f} nats with [MASK] only and {that:.2f} with {mixed}.",
             ("nats", 2),
@@ -321,7 +311,7 @@ def judge(tables: Tables) -> list[Part]:
             tables,
             DETECTED,
             ONLY,
-            is_below,
+            stats.is_below,
             "It is worse at detecting a wrong token.",
             "A wrong token has more nats than a right one in {this:.1f} % of the pairs with [MASK] only and in "
             "{that:.1f} % with {mixed}; chance is 50 %.",
@@ -331,7 +321,7 @@ def judge(tables: Tables) -> list[Part]:
             tables,
             HIDDEN,
             ONLY,
-            is_below,
+            stats.is_below,
             "In return, it is better at masked tokens after the same number of steps.",
             "A masked token costs {this:.2f} nats with [MASK] only and {that:.2f} with {mixed}.",
             ("nats", 3),
@@ -347,10 +337,10 @@ def _probe_is_worse(tables: Tables, name: str, other: str, decides: bool) -> Par
     is_stopped = other == STOPPED
     return Part(
         f"Its vectors of plain text are worse for a linear probe{', and not only undertrained' * is_stopped} ({name}).",
-        is_below(cell),
+        stats.is_below(cell),
         f"For {name}, a probe is right for {only:.1f} % with [MASK] only and {that:.1f} % with {MIXED}"
         + (f", stopped at step {step:.0f}, where it fills in as well." if is_stopped else "."),
-        f"difference in points: {format_interval(cell, 2)}",
+        f"difference in points: {stats.format_interval(cell, 2)}",
         decides,
     )
 
@@ -364,7 +354,7 @@ def _side_result(
         statement,
         test(cell),
         evidence.format(this=this, that=that, mixed=MIXED),
-        f"difference in {unit[0]}: {format_interval(cell, unit[1])}",
+        f"difference in {unit[0]}: {stats.format_interval(cell, unit[1])}",
         decides=False,
     )
 
@@ -372,11 +362,11 @@ def _side_result(
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     """One panel per measure; a dotted line at the most frequent class."""
     table = tables["inputs"]
     *rows, baselines = table.rows
-    networks = replace(table, rows=tuple(rows))
+    networks = replace(table, rows=rows)
     measures = table.columns[1:-1]
     for i, axes in enumerate(plot.panels(figure, 3.2 * len(measures) + 1.4, 3.4, len(measures))):
         is_nats = "nats" in measures[i]

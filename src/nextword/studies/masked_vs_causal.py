@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,15 +30,8 @@ from nextword.batching.token_stream import Stream
 from nextword.core.types import Inputs, Vocabulary
 from nextword.models.encoder import PREDICTED
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    format_gain,
-    format_interval,
-    is_above,
-    mean_interval,
-    median_and_range,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -51,9 +44,6 @@ from nextword.studies._transformers import (
     train_gpt2,
 )
 from nextword.tokenizers.special_tokens import Marks
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "For filling in a masked token, context from both sides beats context from the left alone.",
@@ -114,7 +104,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         "networks": f"BERT and GPT-2, {size.describe_network()}",
         "training": f"{size.describe_training()}; “{FEWER}”: {fewer.steps:,} steps",
         "rescoring": f"the {CANDIDATES} most likely tokens, by the rest of the row",
-        "intervals": INTERVALS,
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -188,19 +178,27 @@ def _score(log_p: Tensor, holes: Holes) -> Scores:
 
 def _networks(nats: dict[str, np.ndarray], hits: dict[str, np.ndarray]) -> Table:
     rows = [
-        (name, median_and_range((100 * hits[name].mean(1)).tolist()), median_and_range(nats[name].mean(1).tolist()))
+        (
+            name,
+            stats.median_and_range((100 * hits[name].mean(1)).tolist()),
+            stats.median_and_range(nats[name].mean(1).tolist()),
+        )
         for name in NETWORKS
     ]
-    return Table("Masked tokens, median and range over seeds", ("network", ACCURACY, NATS), tuple(rows))
+    return Table("Masked tokens, median and range over seeds", ("network", ACCURACY, NATS), rows)
 
 
 def _differences(nats: dict[str, np.ndarray], hits: dict[str, np.ndarray]) -> Table:
     rows = [
-        (name, mean_interval(100.0 * hits[BERT] - 100.0 * hits[name]), mean_interval(nats[name] - nats[BERT]))
+        (
+            name,
+            stats.mean_interval(100.0 * hits[BERT] - 100.0 * hits[name]),
+            stats.mean_interval(nats[name] - nats[BERT]),
+        )
         for name in NETWORKS[1:]
     ]
     title = f"Advantage of {BERT} (negative: worse), mean and 95 % interval"
-    return Table(title, ("compared with", ACCURACY, NATS), tuple(rows))
+    return Table(title, ("compared with", ACCURACY, NATS), rows)
 
 
 def _by_place(holes: Holes, nats: dict[str, np.ndarray]) -> Table:
@@ -209,10 +207,10 @@ def _by_place(holes: Holes, nats: dict[str, np.ndarray]) -> Table:
     for low, high in PLACES:
         inside = (low <= left) & (left <= high)
         if inside.sum() > 1:
-            gains = [mean_interval(nats[name][:, inside] - nats[BERT][:, inside]) for name in (GPT, RESCORED)]
+            gains = [stats.mean_interval(nats[name][:, inside] - nats[BERT][:, inside]) for name in (GPT, RESCORED)]
             rows.append((low, int(min(high, left.max())), int(inside.sum()), *gains))
     title = f"Nats that {BERT} saves, by the number of tokens on the left"
-    return Table(title, ("from", "to", "rows", GPT, RESCORED), tuple(rows), detailed=True)
+    return Table(title, ("from", "to", "rows", GPT, RESCORED), rows, detailed=True)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -233,19 +231,19 @@ def _is_better(tables: Tables, other: str, measure: str, statement: str, decides
     cell = tables["differences"].cell(measure, compared_with=other)
     mine, its = (tables["networks"].cell(measure, network=name)[0] for name in (BERT, other))
     if measure == NATS:
-        gain = format_gain(cell[0], "nats", 2)
+        gain = stats.format_gain(cell[0], "nats", 2)
         evidence = f"A masked token costs {BERT} {mine:.2f} nats and {other} {its:.2f}: {gain}."
     else:
-        gain = format_gain(cell[0], "points", 1)
+        gain = stats.format_gain(cell[0], "points", 1)
         evidence = f"{BERT} is right for {mine:.1f} % of the masked tokens, {other} for {its:.1f} %: {gain}."
-    uncertainty = f"advantage: {format_interval(cell, 2 if measure == NATS else 1)}"
-    return Part(statement, is_above(cell), evidence, uncertainty, decides)
+    uncertainty = f"advantage: {stats.format_interval(cell, 2 if measure == NATS else 1)}"
+    return Part(statement, stats.is_above(cell), evidence, uncertainty, decides)
 
 
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     accuracy, nats, places = plot.panels(figure, 13.5, 4.6, 3, (1, 0.8, 1.1))
     networks = tables["networks"]
     plot.dot_rows(networks, accuracy, "network", ACCURACY, "Accuracy", "% of the masked tokens", digits=1)
@@ -253,7 +251,7 @@ def draw(tables: Tables, figure: Figure) -> None:
     _draw_places(tables["places"], places)
 
 
-def _draw_places(table: Table, axes: Any) -> None:
+def _draw_places(table: Table, axes: plot.Axes) -> None:
     ticks = [f"{low}–{high}" for low, high in zip(table.column("from"), table.column("to"), strict=True)]
     labels: list[tuple[float, str, str]] = []
     x: Sequence[float] = range(len(ticks))
@@ -262,6 +260,5 @@ def _draw_places(table: Table, axes: Any) -> None:
         labels.append((last, f"vs. {name}", color))
     axes.axhline(0, color=plot.GREY, linewidth=1)
     axes.set_xticks(range(len(ticks)), ticks)
-    axes.set(xlabel="tokens to the left of the masked one", ylabel="nats saved")
-    axes.set_title("Advantage of BERT by position")
+    axes.set(xlabel="tokens to the left of the masked one", ylabel="nats saved", title="Advantage of BERT by position")
     plot.label_lines(axes, labels)

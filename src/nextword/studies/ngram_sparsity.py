@@ -26,7 +26,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -42,9 +42,6 @@ from nextword.studies._experiment import describe_corpus, held_out_split, open_t
 from nextword.studies._statistics import format_cell, signed
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.tokenizers.training import train_tokenizer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "The longer an n-gram, the rarer: most long n-grams of a new text were never seen, so counts alone give the text "
@@ -217,7 +214,7 @@ def _sparsity(counted: NgramCounts, longest: np.ndarray, stream: np.ndarray, see
         shares = (block_interval(100.0 * part, seed) for part in (new, new & ~lost, new & lost))
         rows.append((n, counted.size**n, distinct, distinct / counted.size**n, 100 * once / distinct, *shares))
     columns = ("n", POSSIBLE, IN_TEXT, "of the possible", ONCE, NEW, NEW_WORD, NEW_CONTEXT)
-    return Table("Sparsity: n-grams of the counted text, and shares of the held-out tokens", columns, tuple(rows))
+    return Table("Sparsity: n-grams of the counted text, and shares of the held-out tokens", columns, rows)
 
 
 def _storage(stored: Sequence[tuple[int, int, int, int]], text: float) -> Table:
@@ -226,7 +223,7 @@ def _storage(stored: Sequence[tuple[int, int, int, int]], text: float) -> Table:
         added = entries - (stored[n - 2][0] if n > 1 else 0)
         rows.append((n, added, entries, *(size / 1e6 for size in sizes), sizes[0] / text))
     columns = ("n", "n-grams of n words", ENTRIES, FAST, COMPACT, BITS8, RATIO)
-    return Table(f"Storage: a model of all n-grams up to n ({text / 1e6:.1f} MB of text)", columns, tuple(rows))
+    return Table(f"Storage: a model of all n-grams up to n ({text / 1e6:.1f} MB of text)", columns, rows)
 
 
 def likelihood_table(nats: Sequence[np.ndarray], seed: int) -> Table:
@@ -235,14 +232,14 @@ def likelihood_table(nats: Sequence[np.ndarray], seed: int) -> Table:
         for n, costs in enumerate(nats, 1)
     ]
     title = "Counts alone: maximum likelihood (unseen contexts use shorter ones)"
-    return Table(title, ("n", IMPOSSIBLE, REST), tuple(rows))
+    return Table(title, ("n", IMPOSSIBLE, REST), rows)
 
 
 def _context(nats: Sequence[np.ndarray], seed: int) -> Table:
     rows: list[tuple[Any, ...]] = [(1, perplexity(nats[0]), None)]
     for n, (before, after) in enumerate(pairwise(nats), 2):
         rows.append((n, perplexity(after), perplexity_reduction(before, after, seed)))
-    return Table(f"Value of one more word of context: {BEST}", ("n", "perplexity", GAIN), tuple(rows))
+    return Table(f"Value of one more word of context: {BEST}", ("n", "perplexity", GAIN), rows)
 
 
 def _pairs(nats: Mapping[str, Sequence[np.ndarray]], seed: int) -> Table:
@@ -251,7 +248,7 @@ def _pairs(nats: Mapping[str, Sequence[np.ndarray]], seed: int) -> Table:
         for worse, better in PAIRS
         for n, (a, b) in enumerate(zip(nats[worse], nats[better], strict=True), 1)
     ]
-    return Table("Perplexity of one estimator below another", ("from", "to", "n", LOWER), tuple(rows), detailed=True)
+    return Table("Perplexity of one estimator below another", ("from", "to", "n", LOWER), rows, detailed=True)
 
 
 def rows_by_remedy(table: Table, *remedies: str) -> dict[str, list[Any]]:
@@ -455,7 +452,7 @@ COLORS = {
 }
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     figure.set_size_inches(13, 7.2)
     sides: Any = figure.subfigures(1, 2, width_ratios=(1, 1.25))
     top, bottom = sides[0].subplots(2, 1)
@@ -464,7 +461,7 @@ def draw(tables: Tables, figure: Figure) -> None:
     _draw_perplexity(tables["perplexity"], *sides[1].subplots(2, 1, sharex=True, height_ratios=(1, 2.6)))
 
 
-def _draw_sparsity(table: Table, axes: Any) -> None:
+def _draw_sparsity(table: Table, axes: plot.Axes) -> None:
     orders = table.column("n")
     word, context = ([share[0] for share in table.column(name)] for name in (NEW_WORD, NEW_CONTEXT))
     axes.set_title("Sparsity: n-grams of a new text never seen before")
@@ -479,7 +476,7 @@ def _draw_sparsity(table: Table, axes: Any) -> None:
     plot.label_lines(axes, labels, gap=0.3)
 
 
-def _draw_storage(table: Table, axes: Any) -> None:
+def _draw_storage(table: Table, axes: plot.Axes) -> None:
     orders = table.column("n")
     axes.set_title("Storage: a model of all n-grams up to n")
     labels = []
@@ -499,7 +496,7 @@ def _draw_storage(table: Table, axes: Any) -> None:
     plot.label_lines(axes, labels, gap=0.13)
 
 
-def _draw_perplexity(table: Table, top: Any, bottom: Any) -> None:
+def _draw_perplexity(table: Table, top: plot.Axes, bottom: plot.Axes) -> None:
     """A broken axis: most estimators differ by a few per cent, and adding δ is far above them."""
     rows = rows_by_remedy(table, "smoothing", "back-off", "both")
     orders = range(1, len(table.columns) - 1)

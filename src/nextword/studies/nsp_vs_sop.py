@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,22 +37,10 @@ from nextword.core.errors import DataError
 from nextword.core.types import Vocabulary
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    bootstrap_mean,
-    format_interval,
-    is_above,
-    is_below,
-    mean_interval,
-    median_and_range,
-    wider_interval,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import Size, Text, encode_corpus, make_bert, masked_lm, original_ids, train_on
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Next-sentence prediction is easy and sentence-order prediction is harder; a network that learned the first cannot "
@@ -159,7 +147,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         "network": f"BERT, {size.describe_network()}",
         "training": f"masked tokens: {mlm.describe_training()}; then with pairs: {size.describe_training()}, pair loss "
         f"weighted {WEIGHT:g}",
-        "intervals": INTERVALS,
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -200,9 +188,7 @@ def guess_order_by_length(train: Stream, end: int | None) -> Table:
         original = np.where(is_swapped[:, None], lengths[:, ::-1], lengths)  # as in the document
         hits = np.where(original[:, 0] == original[:, 1], 0.5, original[:, 0] > original[:, 1]).mean()
         rows.append((length, len(lengths), 100 * float(max(hits, 1 - hits))))
-    return Table(
-        "Order predicted from segment length, packed as BERT packs", ("row length", "pairs", ACCURACY), tuple(rows)
-    )
+    return Table("Order predicted from segment length, packed as BERT packs", ("row length", "pairs", ACCURACY), rows)
 
 
 def _stack(runs: dict[Any, Any], seeds: Sequence[int], trained: str, tested: str) -> np.ndarray:
@@ -214,27 +200,27 @@ def _pairs(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
     for trained, name in NAMES.items():
         for tested, test_name in NAMES.items():
             hits = _stack(runs, seeds, trained, tested)
-            rows.append((name, test_name, median_and_range(hits.mean(1).tolist()), mean_interval(hits)))
-    return Table("Held-out pairs, half of each label", ("trained on", "tested on", ACCURACY, MEAN), tuple(rows))
+            rows.append((name, test_name, stats.median_and_range(hits.mean(1).tolist()), stats.mean_interval(hits)))
+    return Table("Held-out pairs, half of each label", ("trained on", "tested on", ACCURACY, MEAN), rows)
 
 
 def _differences(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
     """Paired by seed; the two tasks have different held-out pairs, so their sampling errors add up."""
     hits = [_stack(runs, seeds, pair, pair) for pair in (NEXT, ORDER)]
     difference = hits[0].mean(1) - hits[1].mean(1)
-    half = sum(((high - low) / 2) ** 2 for low, high in (bootstrap_mean(each.mean(0)) for each in hits)) ** 0.5
+    half = sum(((high - low) / 2) ** 2 for low, high in (stats.bootstrap_mean(each.mean(0)) for each in hits)) ** 0.5
     mean = float(difference.mean())
-    cell = wider_interval(mean, difference, (mean - half, mean + half))
+    cell = stats.wider_interval(mean, difference, (mean - half, mean + half))
     return Table("NSP minus SOP, each on its own task, mean and 95 % interval", ("points",), ((cell,),))
 
 
 def _curves(runs: dict[Any, Any], seeds: Sequence[int], steps: int) -> Table:
     rows = [
-        (name, round(steps * (i + 1) / CHECKS), median_and_range([runs[pair, seed][0][i] for seed in seeds]))
+        (name, round(steps * (i + 1) / CHECKS), stats.median_and_range([runs[pair, seed][0][i] for seed in seeds]))
         for pair, name in NAMES.items()
         for i in range(CHECKS)
     ]
-    return Table("During training, each on its own task", ("trained on", "step", ACCURACY), tuple(rows), detailed=True)
+    return Table("During training, each on its own task", ("trained on", "step", ACCURACY), rows, detailed=True)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -242,7 +228,7 @@ def _curves(runs: dict[Any, Any], seeds: Sequence[int], steps: int) -> Table:
 
 def judge(tables: Tables) -> list[Part]:
     nsp, sop = NAMES.values()
-    is_learned = {name: is_above(_cell(tables, name, name), CHANCE) is True for name in (nsp, sop)}
+    is_learned = {name: stats.is_above(_cell(tables, name, name), CHANCE) is True for name in (nsp, sop)}
     return [
         _is_easier(tables),
         _is_solved(tables, nsp, nsp, "Next-sentence prediction is learned."),
@@ -262,10 +248,10 @@ def _is_easier(tables: Tables) -> Part:
     own = [_cell(tables, name, name)[0] for name in NAMES.values()]
     return Part(
         "Next-sentence prediction is easier than sentence-order prediction.",
-        is_above(cell),
+        stats.is_above(cell),
         f"A network trained on NSP classifies {own[0]:.1f} % of its pairs correctly, one trained on SOP {own[1]:.1f} "
         "%; chance is 50 %.",
-        f"difference in points: {format_interval(cell, 1)}",
+        f"difference in points: {stats.format_interval(cell, 1)}",
     )
 
 
@@ -276,10 +262,10 @@ def _is_solved(
     cell = _cell(tables, trained, tested)
     return Part(
         statement,
-        is_above(cell, CHANCE) if is_learned else None,
+        stats.is_above(cell, CHANCE) if is_learned else None,
         f"Trained on {trained} and tested on {tested}, it is right for {cell[0]:.1f} %"
         f"{'' if is_learned else NOT_LEARNED}.",
-        f"95 %: {format_interval(cell, 1)}",
+        f"95 %: {stats.format_interval(cell, 1)}",
         decides,
     )
 
@@ -287,7 +273,7 @@ def _is_solved(
 def _is_not_solved(tables: Tables, trained: str, tested: str, is_learned: bool) -> Part:
     """Below SOLVED, with the whole interval."""
     part = _is_solved(tables, trained, tested, "A network trained on NSP cannot tell the order.", is_learned)
-    holds = is_below(_cell(tables, trained, tested), SOLVED) if is_learned else None
+    holds = stats.is_below(_cell(tables, trained, tested), SOLVED) if is_learned else None
     return Part(part.statement, holds, part.evidence, part.uncertainty)
 
 
@@ -309,25 +295,24 @@ def _length_tells_order(lengths: Table) -> Part:
 COLORS = {"NSP": plot.BLUE, "SOP": plot.VERMILION}
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     curves, transfer, lengths = plot.panels(figure, 13.5, 4.4, 3, (1.1, 1, 0.9))
     _draw_curves(tables["curves"], curves)
     _draw_transfer(tables["pairs"], transfer)
     _draw_lengths(tables["lengths"], lengths)
 
 
-def _draw_curves(table: Table, axes: Any) -> None:
+def _draw_curves(table: Table, axes: plot.Axes) -> None:
     labels = []
     for name, color in COLORS.items():
         steps = table.column("step", trained_on=name)
         labels.append((plot.line(axes, steps, table.column(ACCURACY, trained_on=name), color, size=4), name, color))
     axes.axhline(CHANCE, color=plot.GREY, linewidth=1, linestyle=":")
-    axes.set(xlabel="step", ylabel="accuracy on held-out pairs, %")
-    axes.set_title("Learning each task")
+    axes.set(xlabel="step", ylabel="accuracy on held-out pairs, %", title="Learning each task")
     plot.label_lines(axes, labels)
 
 
-def _draw_transfer(table: Table, axes: Any) -> None:
+def _draw_transfer(table: Table, axes: plot.Axes) -> None:
     names = []
     for y, (trained, tested, _, cell) in enumerate(table.rows):
         names.append(f"trained on {trained}\ntested on {tested}")
@@ -336,11 +321,15 @@ def _draw_transfer(table: Table, axes: Any) -> None:
     plot.name_rows(axes, names, "accuracy, %", "Transfer between tasks", size=9)
 
 
-def _draw_lengths(table: Table, axes: Any) -> None:
+def _draw_lengths(table: Table, axes: plot.Axes) -> None:
     x, y = table.column("row length"), table.column(ACCURACY)
     axes.bar(range(len(x)), y, color="#bbbbbb", width=0.6)
     for at, value in enumerate(y):
         axes.annotate(f"{value:.1f}", (at, value), (0, 3), textcoords="offset points", ha="center", fontsize=9)
     axes.set_xticks(range(len(x)), [str(length) for length in x])
-    axes.set(xlabel="row length, tokens", ylabel="accuracy, %", ylim=(45, max(*y, 55) + 4))
-    axes.set_title("Order predicted from length alone\n(pairs packed as BERT packs)")
+    axes.set(
+        xlabel="row length, tokens",
+        ylabel="accuracy, %",
+        ylim=(45, max(*y, 55) + 4),
+        title="Order predicted from length alone\n(pairs packed as BERT packs)",
+    )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -26,9 +26,6 @@ from nextword.studies import _figures as plot
 from nextword.studies._experiment import describe_corpus, open_text, require, split_words
 from nextword.studies._statistics import fit_power_law, format_cell, marginal_costs, median_and_range
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "The table of an n-gram model grows as O(|V|^N), a neural probabilistic language model only as O(|V|·N·m).",
@@ -134,7 +131,7 @@ def _sizes(sizes: list[int], stored: dict[int, list[int]]) -> Table:
                 row += (full["embedding"], full["inner"], full["readout"])
             rows.append(row + (None,) * (9 - len(row)))
     columns = ("|V|", "N", "possible", "stored", "NPLM", "NPLM without W", "C", "H and d", "U, W and b")
-    return Table("Entries of the table and parameters of the network", columns, tuple(rows), detailed=True)
+    return Table("Entries of the table and parameters of the network", columns, rows, detailed=True)
 
 
 def _growth(sizes: list[int], stored: dict[int, list[int]], halves: list[list[float]], by_length: list[Any]) -> Table:
@@ -153,7 +150,7 @@ def _growth(sizes: list[int], stored: dict[int, list[int]], halves: list[list[fl
             )
         )
     columns = ("N", "possible", "stored", HALVES, IN_LENGTH, "NPLM", "NPLM R²")
-    return Table("Exponent of |V| at each order (and of the text length)", columns, tuple(rows))
+    return Table("Exponent of |V| at each order (and of the text length)", columns, rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -228,17 +225,18 @@ def _stored_grows(sizes: Table, growth: Table, largest: int, top: int) -> Part:
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     figure.set_size_inches(12, 5.4)
     left, right = figure.subplots(1, 2, sharey=True)
     _draw_by_vocabulary(tables["sizes"], left)
     _draw_by_order(tables["sizes"], right)
 
 
-def _draw_by_vocabulary(table: Table, axes: Any) -> None:
+def _draw_by_vocabulary(table: Table, axes: plot.Axes) -> None:
     x = sorted(set(table.column("|V|")))
-    axes.set(xscale="log", yscale="log", xlabel="vocabulary size |V|", ylabel="entries or parameters")
-    axes.set_title("By vocabulary")
+    axes.set(
+        xscale="log", yscale="log", xlabel="vocabulary size |V|", ylabel="entries or parameters", title="By vocabulary"
+    )
     labels = []
     for column, color, style in (
         ("possible", plot.VERMILION, "--"),
@@ -255,10 +253,13 @@ def _draw_by_vocabulary(table: Table, axes: Any) -> None:
     plot.label_lines(axes, labels)
 
 
-def _draw_by_order(table: Table, axes: Any) -> None:
+def _draw_by_order(table: Table, axes: plot.Axes) -> None:
     largest = max(table.column("|V|"))
-    axes.set(xlabel="order N: words in an n-gram, context + 1 of the network", xticks=ORDERS)
-    axes.set_title(f"By order, |V| = {largest:,}")
+    axes.set(
+        xlabel="order N: words in an n-gram, context + 1 of the network",
+        xticks=ORDERS,
+        title=f"By order, |V| = {largest:,}",
+    )
     labels = []
     for column, color, style, name in (
         ("possible", plot.VERMILION, "--", "possible\nn-grams, $|V|^N$"),

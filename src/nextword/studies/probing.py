@@ -31,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,7 @@ from nextword.core.errors import Unsupported
 from nextword.data.corpus import Corpus
 from nextword.lm.loading import load
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, held_out_split, open_text, require, run_parallel
 from nextword.studies._labeled_words import (
     CASE,
@@ -55,19 +56,8 @@ from nextword.studies._labeled_words import (
     tag_questions,
 )
 from nextword.studies._probes import Hits, ProbeTask, encode_question, frame_ids, layer_groups, probe_layers
-from nextword.studies._statistics import (
-    DRAWS,
-    format_gain,
-    format_interval,
-    format_percent,
-    is_above,
-    wider_interval,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import Size, Text, encode_corpus, train_bert, train_gpt2
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Lower layers are better for parts of speech, higher layers for word senses.",
@@ -150,7 +140,7 @@ def _train_and_probe(
     conditions = {
         "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens; WordPiece of {len(tokenizer):,}",
         "networks": f"BERT and GPT-2, {size.describe_network()}. Small networks know little about senses: try --run",
-        "training": f"{size.describe_training()}; {format_percent(MASKED_SHARE)} of BERT's tokens are masked",
+        "training": f"{size.describe_training()}; {stats.format_percent(MASKED_SHARE)} of BERT's tokens are masked",
     }
     return hits, tasks, conditions
 
@@ -216,9 +206,9 @@ def sum_by_sentence(hits: Sequence[np.ndarray], units: np.ndarray) -> SentenceSu
 def bootstrap_accuracy(tasks: Sequence[SentenceSums], seed: int) -> np.ndarray:
     """(draws, L): accuracy in % over resampled sentences, averaged over tasks and seeds."""
     draw = np.random.default_rng(seed)
-    total = np.zeros((DRAWS, tasks[0].hits.shape[1]))
+    total = np.zeros((stats.DRAWS, tasks[0].hits.shape[1]))
     for hits, size in tasks:
-        counts = draw.multinomial(len(size), np.full(len(size), 1 / len(size)), DRAWS)  # (draws, sentences)
+        counts = draw.multinomial(len(size), np.full(len(size), 1 / len(size)), stats.DRAWS)  # (draws, sentences)
         total += 100 * (counts @ hits.mean(0).T) / (counts @ size)[:, None]
     return total / len(tasks)
 
@@ -226,7 +216,7 @@ def bootstrap_accuracy(tasks: Sequence[SentenceSums], seed: int) -> np.ndarray:
 def interval_of(mean: float, by_seed: np.ndarray, draws: np.ndarray, single_network: bool) -> list[float]:
     """[mean, low, high] over the text, and over seeds if that is wider."""
     text = (float(np.quantile(draws, 0.025)), float(np.quantile(draws, 0.975)))
-    return [mean, *text] if single_network and len(by_seed) < 2 else wider_interval(mean, by_seed, text)
+    return [mean, *text] if single_network and len(by_seed) < 2 else stats.wider_interval(mean, by_seed, text)
 
 
 class Accuracy(NamedTuple):
@@ -290,7 +280,7 @@ def _layers(accuracies: Accuracies, names: Sequence[str], single: bool) -> Table
         for layer in range(by_task[names[0]].depth + 1)
     ]
     title = "Test accuracy of a linear probe on each layer in %, mean and 95 % interval"
-    return Table(title, ("network", "layer", *names), tuple(rows))
+    return Table(title, ("network", "layer", *names), rows)
 
 
 def _best_layers(accuracies: Accuracies, names: Sequence[str], single: bool) -> Table:
@@ -305,7 +295,7 @@ def _best_layers(accuracies: Accuracies, names: Sequence[str], single: bool) -> 
             cells.append(_layer_cell(apart, -depth, depth))
         rows.append((network, *cells, *[None] * (2 - len(names))))
     title = "Layer with the best probe on validation text, and its 95 % interval"
-    return Table(title, ("network", *names, "layers apart"), tuple(rows))
+    return Table(title, ("network", *names, "layers apart"), rows)
 
 
 def _layer_cell(cell: Sequence[float], low: int, high: int) -> list[float]:
@@ -327,7 +317,7 @@ def _differences(accuracies: Accuracies, names: Sequence[str], single: bool) -> 
             ]
             rows.append((network, rival, *cells))
     title = "Test accuracy of the best layer minus that of another, in points: mean and 95 % interval"
-    return Table(title, ("network", "minus", *names), tuple(rows))
+    return Table(title, ("network", "minus", *names), rows)
 
 
 def _halves(accuracies: Accuracies, names: Sequence[str], single: bool) -> Table:
@@ -344,7 +334,7 @@ def _halves(accuracies: Accuracies, names: Sequence[str], single: bool) -> Table
             )
             rows.append((network, *cells))
     title = "Test accuracy of the lower half of the layers minus the upper half, in points: mean and 95 % interval"
-    return Table(title, ("network", *names), tuple(rows))
+    return Table(title, ("network", *names), rows)
 
 
 def _guesses(questions: Sequence[Question], names: Sequence[str]) -> Table:
@@ -353,7 +343,7 @@ def _guesses(questions: Sequence[Question], names: Sequence[str]) -> Table:
         (guess, *(float(np.mean([100 * h[key].mean() for task, h in hits if task == name])) for name in names))
         for guess, key in ((COMMON, "all"), (FORM, "form"))
     ]
-    return Table("Test accuracy without any network, %", ("guess", *names), tuple(rows))
+    return Table("Test accuracy without any network, %", ("guess", *names), rows)
 
 
 def _by_word(hits: NetworkHits, tasks: Sequence[ProbeTask]) -> Table:
@@ -367,7 +357,7 @@ def _by_word(hits: NetworkHits, tasks: Sequence[ProbeTask]) -> Table:
     common = [100 * float((t.test.labels == np.bincount(t.train.labels).argmax()).mean()) for _, t in words]
     rows.append((COMMON, None, *common))
     columns = ("network", "layer", *(task.word for _, task in words))
-    return Table("Test accuracy for senses, word by word, %", columns, tuple(rows), detailed=True)
+    return Table("Test accuracy for senses, word by word, %", columns, rows, detailed=True)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -398,9 +388,9 @@ def _is_below(tables: Tables, network: str) -> Part:
     cell = best.cell("layers apart", network=network)
     return Part(
         f"The best layer for parts of speech is below the best layer for senses ({network}).",
-        is_above(cell, 0.5),  # layers are whole numbers: at least one apart, or none
+        stats.is_above(cell, 0.5),  # layers are whole numbers: at least one apart, or none
         f"In {network} the best layer for parts of speech is {tag} of {depth}, the best for senses {sense}.",
-        f"layers apart: {format_interval(cell, 1)}",
+        f"layers apart: {stats.format_interval(cell, 1)}",
     )
 
 
@@ -411,10 +401,10 @@ def _is_better(tables: Tables, network: str, task: str, rival: str) -> Part:
     """
     layers, best = tables["layers"], tables["best"]
     cell = tables["differences"].cell(task, network=network, minus=rival)
-    holds = is_above(cell)
+    holds = stats.is_above(cell)
     mine = round(best.cell(task, network=network)[0])
     accuracy = layers.cell(task, network=network, layer=mine)[0]
-    gain = format_gain(cell[0], "points", 1)
+    gain = stats.format_gain(cell[0], "points", 1)
     if rival == COMMON:
         comparison = f"the most frequent sense for {accuracy - cell[0]:.1f} %: {gain}."
     else:
@@ -432,7 +422,7 @@ def _is_better(tables: Tables, network: str, task: str, rival: str) -> Part:
         f"{statement} ({network}).",
         None if rival == OTHER and not holds else holds,
         f"For {task}, layer {mine} of {network} is right for {accuracy:.1f} %; {comparison}",
-        f"points better: {format_interval(cell, 1)}",
+        f"points better: {stats.format_interval(cell, 1)}",
         decides=rival == OTHER,
     )
 
@@ -440,13 +430,13 @@ def _is_better(tables: Tables, network: str, task: str, rival: str) -> Part:
 def _compare_halves(tables: Tables, network: str, task: str) -> Part:
     """The claim about layers in general, without choosing one."""
     cell = tables["halves"].cell(task, network=network)
-    lower = is_above(cell)
+    lower = stats.is_above(cell)
     return Part(
         f"On average {'lower' if task == TAGS else 'upper'} layers are better for {task} ({network}).",
         None if lower is None else lower == (task == TAGS),
-        f"For {task}, the lower half of the layers of {network} is {format_gain(cell[0], 'points', 1)} than the upper "
-        "half.",
-        f"points better: {format_interval(cell, 1)}",
+        f"For {task}, the lower half of the layers of {network} is {stats.format_gain(cell[0], 'points', 1)} than the "
+        "upper half.",
+        f"points better: {stats.format_interval(cell, 1)}",
         decides=False,
     )
 
@@ -460,14 +450,14 @@ def _other(task: str) -> str:
 COLORS = (plot.BLUE, plot.VERMILION, plot.GREEN)
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     names = tables["layers"].columns[2:]
     for name, axes in zip(names, plot.panels(figure, 5.8 * len(names), 4.4, len(names)), strict=True):
         _draw_task(tables["layers"], tables["best"], name, axes)
         _draw_baseline(tables["guesses"].cell(name, guess=COMMON), axes)
 
 
-def _draw_task(table: Table, best: Table, name: str, axes: Any) -> None:
+def _draw_task(table: Table, best: Table, name: str, axes: plot.Axes) -> None:
     labels = []
     for network, color in zip(dict.fromkeys(table.column("network")), COLORS * 9, strict=False):
         layers, cells = table.column("layer", network=network), table.column(name, network=network)
@@ -483,7 +473,7 @@ def _draw_task(table: Table, best: Table, name: str, axes: Any) -> None:
     plot.label_lines(axes, labels)
 
 
-def _draw_baseline(accuracy: float, axes: Any) -> None:
+def _draw_baseline(accuracy: float, axes: plot.Axes) -> None:
     """A dotted line, if it is near enough to the layers to be shown."""
     low, high = axes.get_ylim()
     if accuracy > low - 0.5 * (high - low):

@@ -17,46 +17,35 @@ Verdict: on both tasks reversing must save nats without attention, and must save
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from nextword.studies import _figures as plot
-from nextword.studies._copying import TEST_LENGTHS, Lengths, score_copies, train_copier
-from nextword.studies._experiment import run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    Score,
-    bleu,
-    bleu_statistics,
-    difference_of,
-    format_gain,
-    format_interval,
-    is_above,
-    join,
-    more_or_less,
-    negated,
-    percent,
-    ratio,
-    score_difference,
-    score_interval,
-    signed,
-)
+from nextword.studies import _statistics as stats
+from nextword.studies._experiment import choose_size, run_parallel, stack_seeds
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._translators import (
     ATTENTION,
+    LARGE,
+    NETWORKS,
     NO_ATTENTION,
+    PAIRS,
+    QUALITY_SCORES,
+    SYMBOLS,
+    TASK_TITLES,
+    TEST_LENGTHS,
+    Lengths,
     PairData,
+    Scores,
     TranslatorSize,
-    choose_size,
+    describe_tasks,
     load_pairs,
+    score_copies,
+    score_translator,
+    train_copier,
     train_translator,
-    translate,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "Reversing the source helps a network without attention, and helps a network with attention less or not at all.",
@@ -64,17 +53,12 @@ CLAIM = Claim(
 )
 FULL = TranslatorSize(steps=400, length=24, longest=24)
 QUICK = TranslatorSize(pieces=800, width=48, steps=60, length=20, longest=20, held=60)
-LARGE = TranslatorSize(
-    pieces=6000, width=512, rows=64, steps=6000, length=60, longest=60, rate=1e-3, dropout=0.3, held=1000
-)
 COPYING, QUICK_COPYING = TranslatorSize(width=48, steps=300, rate=1e-2), TranslatorSize(width=24, steps=60, rate=1e-2)
 TRAINING_LENGTHS = Lengths(4, 20)
 
 FORWARD, REVERSED = "forward", "reversed"
 ORDERS = (FORWARD, REVERSED)
-SYMBOLS, PAIRS = "symbols", "pairs"
 NATS, QUALITY = "nats per token", "accuracy in % or BLEU"
-NETWORKS = {NO_ATTENTION: "no attention", ATTENTION: "attention"}
 EXTRA = "no attention minus attention"
 
 
@@ -92,69 +76,50 @@ def measure(settings: Settings, progress: Progress) -> Measured:
                 jobs[PAIRS, attention, order, seed] = (run_pairs, (seed, attention, order, size, pairs))
                 jobs[SYMBOLS, attention, order, seed] = (run_symbols, (seed, attention, order, copying))
     runs = run_parallel(jobs, progress, uses_gpu=True)
-    return {"levels": _levels(runs, settings.seeds), "gains": _gains(runs, settings.seeds)}, {
+    return {"levels": _levels(runs), "gains": _gains(runs)}, {
         "data": pairs.describe(corpus),
-        "networks": f"one GRU layer of width {size.width} on each side, unidirectional encoder; width {copying.width} "
-        "for symbols",
-        "training": f"{size.describe_training()}; symbols: {copying.steps:,} steps on sequences of "
-        f"{TRAINING_LENGTHS.shortest} to {TRAINING_LENGTHS.longest}",
-        "intervals": INTERVALS,
+        **describe_tasks(size, copying, TRAINING_LENGTHS),
+        "intervals": stats.INTERVALS,
     }
 
 
-def run_symbols(seed: int, attention: str, order: str, size: TranslatorSize) -> dict[str, np.ndarray]:
-    """Nats and symbols (n, 2); correct symbols and symbols (n, 2)."""
+def run_symbols(seed: int, attention: str, order: str, size: TranslatorSize) -> Scores:
     network = train_copier(seed, size, TRAINING_LENGTHS, attention=attention, reverse=order == REVERSED)
-    scores = np.concatenate([score_copies(network, length) for length in TEST_LENGTHS])
-    return {NATS: scores[:, [0, 2]], QUALITY: scores[:, [1, 2]]}
+    scores = [score_copies(network, length) for length in TEST_LENGTHS]
+    return Scores(*map(np.concatenate, zip(*scores, strict=True)))
 
 
-def run_pairs(seed: int, attention: str, order: str, size: TranslatorSize, pairs: PairData) -> dict[str, np.ndarray]:
-    """Nats and tokens (n, 2); BLEU statistics (n, 10)."""
-    output = translate(train_translator(seed, size, pairs, attention=attention, reverse=order == REVERSED), pairs)
-    return {NATS: output.costs, QUALITY: bleu_statistics(output.texts, pairs.targets)}
+def run_pairs(seed: int, attention: str, order: str, size: TranslatorSize, pairs: PairData) -> Scores:
+    return score_translator(train_translator(seed, size, pairs, attention=attention, reverse=order == REVERSED), pairs)
 
 
-def _stack(runs: dict[Any, Any], key: tuple[str, str, str], kind: str, seeds: Sequence[int]) -> np.ndarray:
-    """(seeds, n, k)"""
-    return np.stack([runs[*key, seed][kind] for seed in seeds])
-
-
-def _levels(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+def _levels(runs: dict[Any, Any]) -> Table:
     rows = []
-    for task, quality in ((SYMBOLS, percent), (PAIRS, bleu)):
+    for task, quality in QUALITY_SCORES.items():
         for attention, network in NETWORKS.items():
             for order in ORDERS:
                 cells = (
-                    score_interval(score, _stack(runs, (task, attention, order), kind, seeds))
-                    for kind, score in ((NATS, ratio), (QUALITY, quality))
+                    stats.score_interval(score, stack_seeds(runs, (task, attention, order), kind))
+                    for kind, score in enumerate((stats.ratio, quality))
                 )
                 rows.append((task, network, order, *cells))
-    columns = ("task", "network", "source", NATS, QUALITY)
-    return Table("Held-out targets, mean and 95 % interval", columns, tuple(rows))
+    return Table("Held-out targets, mean and 95 % interval", ("task", "network", "source", NATS, QUALITY), rows)
 
 
-def _gains(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+def _gains(runs: dict[Any, Any]) -> Table:
     """How much worse the forward order is; and how much more so without attention than with it."""
     rows: list[tuple[Any, ...]] = []
-    for task, quality in ((SYMBOLS, percent), (PAIRS, bleu)):
-        costs: dict[str, Score] = {NATS: ratio, QUALITY: negated(quality)}
-        both = {
-            (attention, kind): [_stack(runs, (task, attention, order), kind, seeds) for order in ORDERS]
-            for attention in NETWORKS
-            for kind in costs
-        }
-        for attention, network in NETWORKS.items():
-            rows.append((task, network, *(score_difference(costs[k], *both[attention, k]) for k in costs)))
-        extra = [
-            score_interval(
-                difference_of(difference_of(cost)), join(*(join(*both[attention, k]) for attention in NETWORKS))
-            )
-            for k, cost in costs.items()
-        ]
+    for task, quality in QUALITY_SCORES.items():
+        gains, extra = [], []
+        for kind, cost in enumerate((stats.ratio, stats.negated(quality))):
+            by_network = [[stack_seeds(runs, (task, net, order), kind) for order in ORDERS] for net in NETWORKS]
+            gains.append([stats.score_difference(cost, *orders) for orders in by_network])
+            both = stats.join(*(stats.join(*orders) for orders in by_network))
+            extra.append(stats.score_interval(stats.difference_of(stats.difference_of(cost)), both))
+        rows += [(task, network, *cells) for network, *cells in zip(NETWORKS.values(), *gains, strict=True)]
         rows.append((task, EXTRA, *extra))
     title = "Gain from reversing the source (negative: loss), mean and 95 % interval"
-    return Table(title, ("task", "network", NATS, QUALITY), tuple(rows))
+    return Table(title, ("task", "network", NATS, QUALITY), rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -164,56 +129,45 @@ def judge(tables: Tables) -> list[Part]:
     gains = tables["gains"]
     without, with_attention = NETWORKS.values()
     parts = []
-    for task, where in ((SYMBOLS, "Copying symbols"), (PAIRS, "Translating pairs")):
-        parts.append(_helps(gains, task, without, f"{where}, reversing helps a network without attention."))
-        parts.append(_helps_more(gains, task, f"{where}, it helps a network with attention less."))
-        statement = f"{where}, it helps a network with attention."
-        parts.append(_helps(gains, task, with_attention, statement, decides=False))
+    for task, where in TASK_TITLES.items():
+        saved = gains.cell(NATS, task=task, network=EXTRA)
+        parts += [
+            _helps(gains, task, without, f"{where}, reversing helps a network without attention."),
+            stats.judge_interval(
+                f"{where}, it helps a network with attention less.",
+                saved,
+                f"{task.capitalize()}: reversing saves {stats.signed(saved[0], 3)} nats more without attention than "
+                "with it.",
+            ),
+            _helps(gains, task, with_attention, f"{where}, it helps a network with attention.", decides=False),
+        ]
     cell = gains.cell(QUALITY, task=PAIRS, network=without)
-    parts.append(
-        Part(
-            "Translating pairs without attention, BLEU also improves.",
-            is_above(cell),
-            f"Without attention, reversing the source changes BLEU by {signed(cell[0], 1)}.",
-            f"95 %: {format_interval(cell, 1)}",
-            decides=False,
-        )
-    )
-    return parts
+    statement = "Translating pairs without attention, BLEU also improves."
+    evidence = f"Without attention, reversing the source changes BLEU by {stats.signed(cell[0], 1)}."
+    return [*parts, stats.judge_interval(statement, cell, evidence, digits=1, decides=False)]
 
 
 def _helps(gains: Table, task: str, network: str, statement: str, decides: bool = True) -> Part:
     nats, quality = (gains.cell(kind, task=task, network=network) for kind in (NATS, QUALITY))
-    amount, word = more_or_less(-nats[0], 3)
-    return Part(
+    amount, word = stats.more_or_less(-nats[0], 3)
+    return stats.judge_interval(
         statement,
-        is_above(nats),
+        nats,
         f"{task.capitalize()}, {network}: with a reversed source a token costs {amount} nats {word} "
-        f"({format_gain(quality[0], 'points' if task == SYMBOLS else 'BLEU', 1)}).",
-        f"nats saved, 95 %: {format_interval(nats)}",
-        decides,
-    )
-
-
-def _helps_more(gains: Table, task: str, statement: str) -> Part:
-    cell = gains.cell(NATS, task=task, network=EXTRA)
-    return Part(
-        statement,
-        is_above(cell),
-        f"{task.capitalize()}: reversing saves {signed(cell[0], 3)} nats more without attention than with it.",
-        f"95 %: {format_interval(cell)}",
+        f"({stats.format_gain(quality[0], 'points' if task == SYMBOLS else 'BLEU', 1)}).",
+        "nats saved, 95 %",
+        decides=decides,
     )
 
 
 # ------------------------------------------------------------------------------------------------ draw
 
-TITLES = {SYMBOLS: "Copying symbols", PAIRS: "Translating pairs"}
 COLORS = {FORWARD: plot.BLUE, REVERSED: plot.VERMILION}
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     table = tables["levels"]
-    for axes, (task, title) in zip(plot.panels(figure, 12, 4.6, 2), TITLES.items(), strict=True):
+    for axes, (task, title) in zip(plot.panels(figure, 12, 4.6, 2), TASK_TITLES.items(), strict=True):
         for y, network in enumerate(NETWORKS.values()):
             for order, shift in ((FORWARD, -0.2), (REVERSED, 0.2)):
                 nats, quality = (table.cell(k, task=task, network=network, source=order) for k in (NATS, QUALITY))

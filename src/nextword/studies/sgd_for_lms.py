@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -42,9 +42,6 @@ from nextword.studies._study import Claim, Measured, Part, Progress, Settings, T
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.optimizers import AveragedSGD, AveragedSGDOptimizer, Optimizer, make_optimizer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -302,17 +299,22 @@ def _optimizers(
             )
         )
     columns = ("optimizer", "dropout", RATE, PLACE, TEST, BELOW, FIRED, START)
-    return Table("Each optimizer at its best learning rate, same number of steps", columns, tuple(rows))
+    return Table("Each optimizer at its best learning rate, same number of steps", columns, rows)
 
 
 def _curves(outcomes: Outcomes, steps: int) -> Table:
     rows = [
-        (name, drop, round(steps * (i + 1) / CHECKS), median_and_range([run.curve[i] for run in by_seed.values()]))
+        (
+            name,
+            drop,
+            round(steps * (i + 1) / CHECKS),
+            median_and_range([run.curve[i] for run in by_seed.values()]),
+        )
         for (name, drop), by_seed in outcomes.items()
         for i in range(CHECKS)
     ]
     title = "Validation loss during training, at the chosen learning rate"
-    return Table(title, ("optimizer", "dropout", "step", VALID), tuple(rows), detailed=True)
+    return Table(title, ("optimizer", "dropout", "step", VALID), rows, detailed=True)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -409,7 +411,7 @@ STYLES = {
 }
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     drops = sorted(dict.fromkeys(tables["optimizers"].column("dropout")), reverse=True)
     figure.set_size_inches(14.5, 4.2 * len(drops))
     figure.set_layout_engine("constrained", hspace=0.08, wspace=0.04)
@@ -421,7 +423,7 @@ def draw(tables: Tables, figure: Figure) -> None:
         _draw_test(tables["optimizers"], test, drop, f"Test text, {setting}")
 
 
-def _draw_rates(table: Table, axes: Any, drop: float, title: str) -> None:
+def _draw_rates(table: Table, axes: plot.Axes, drop: float, title: str) -> None:
     """Each grid starts at its own lowest rate, so that the shapes can be compared."""
     high, low = [], []
     for name, (color, dash, marker) in STYLES.items():
@@ -441,7 +443,7 @@ def _draw_rates(table: Table, axes: Any, drop: float, title: str) -> None:
     axes.set_title(title)
 
 
-def _draw_curves(table: Table, axes: Any, drop: float, title: str) -> None:
+def _draw_curves(table: Table, axes: plot.Axes, drop: float, title: str) -> None:
     labels, visible = [], []
     for name, (color, dash, _) in STYLES.items():
         steps = table.column("step", optimizer=name, dropout=drop)
@@ -449,12 +451,13 @@ def _draw_curves(table: Table, axes: Any, drop: float, title: str) -> None:
         labels.append((plot.line(axes, steps, cells, color, dash), name, color))
         visible += [min(cell[1] for cell in cells), cells[len(cells) // 5][0]]
     height = max(visible) - min(visible)
-    axes.set(xlabel="step", xlim=(0, steps[-1]), ylim=(min(visible) - 0.1 * height, max(visible) + 0.1 * height))
-    axes.set_title(title)
+    axes.set(
+        xlabel="step", xlim=(0, steps[-1]), ylim=(min(visible) - 0.1 * height, max(visible) + 0.1 * height), title=title
+    )
     plot.label_lines(axes, labels, gap=0.075)
 
 
-def _draw_test(table: Table, axes: Any, drop: float, title: str) -> None:
+def _draw_test(table: Table, axes: plot.Axes, drop: float, title: str) -> None:
     for y, (name, (color, _, marker)) in enumerate(STYLES.items()):
         cell = table.cell(TEST, optimizer=name, dropout=drop)
         plot.dot(axes, cell, y, color, f"{cell[0]:.3f}", marker=marker)

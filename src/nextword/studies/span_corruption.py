@@ -20,7 +20,7 @@ import time
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,25 +34,20 @@ from nextword.models.t5 import T5, T5Config
 from nextword.objectives.seq2seq import Seq2SeqObjective
 from nextword.objectives.span_corruption import SpanCorruptionObjective
 from nextword.studies import _figures as plot
-from nextword.studies._experiment import describe_corpus, held_out_split, isolated, require, run_parallel
-from nextword.studies._statistics import (
-    INTERVALS,
-    Score,
-    bleu,
-    bleu_statistics,
-    format_interval,
-    is_above,
-    median_and_range,
-    more_or_less,
-    negated,
-    ratio,
-    score_difference,
-    score_interval,
+from nextword.studies import _statistics as stats
+from nextword.studies._experiment import (
+    choose_size,
+    count_parameters,
+    describe_corpus,
+    held_out_split,
+    isolated,
+    require,
+    run_parallel,
+    stack_seeds,
 )
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._translators import (
     TranslatorSize,
-    choose_size,
     encode_pairs,
     generate_and_score,
     load_pairs,
@@ -62,9 +57,6 @@ from nextword.studies._translators import (
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.training.device import choose_device
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "For the same number of tokens read, filling in corrupted spans is a better pretraining objective than continuing "
@@ -109,20 +101,20 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     }
     runs = run_parallel(jobs, progress, uses_gpu=True)
     with isolated():
-        parameters = sum(p.numel() for p in make_network(size, pairs.tokenizer, 0).parameters())
+        parameters = count_parameters(make_network(size, pairs.tokenizer, 0))
     examples = "; ".join(
         f"{name}: {len(task.train):,} examples, {len(task.sources):,} held out" for name, task in tasks.items()
     )
     return {
-        "pretraining": _levels(runs, seeds, list(tasks)),
-        "differences": _differences(runs, seeds, list(tasks)),
+        "pretraining": _levels(runs, list(tasks)),
+        "differences": _differences(runs, list(tasks)),
     }, {
         "data": f"{describe_corpus(corpus)}: {len(text):,} target tokens for pretraining; {examples}; unigram "
         f"tokenizer of {len(pairs.tokenizer):,}",
         "network": f"T5, two layers of width {size.width} on each side, {parameters:,} parameters",
         "training": f"{size.steps:,} steps of {size.rows} rows of {size.length} tokens plus the tokens taken out; "
         f"Adafactor, learning rate {size.rate:g}; then {tuning[1]:,} steps on a task",
-        "intervals": INTERVALS,
+        "intervals": stats.INTERVALS,
     }
 
 
@@ -184,7 +176,7 @@ def run_seed(
         train_seq2seq(network, objective, task.train, seed, replace(size, steps=tuning[1]), optimizer=OPTIMIZER)
         output = generate_and_score(network, tokenizer, task.sources, task.targets)
         if task_name == TRANSLATION:
-            quality = bleu_statistics(output.texts, task.targets)
+            quality = stats.bleu_statistics(output.texts, task.targets)
         else:
             hits = [text.strip() == target for text, target in zip(output.texts, task.targets, strict=True)]
             quality = np.stack([100.0 * np.array(hits), np.ones(len(hits))], 1)
@@ -210,45 +202,41 @@ def make_tasks(
     return tasks
 
 
-def _stack(runs: dict[Any, Any], name: str, task: str, kind: str, seeds: Sequence[int]) -> np.ndarray:
-    return np.stack([runs[name, seed][task][kind] for seed in seeds])
-
-
-def _quality(task: str) -> Score:
-    return bleu if task == TRANSLATION else ratio
+def _quality(task: str) -> stats.Score:
+    return stats.bleu if task == TRANSLATION else stats.ratio
 
 
 def quality_name(task: str) -> str:
     return "BLEU" if task == TRANSLATION else "accuracy, %"
 
 
-def _levels(runs: dict[Any, Any], seeds: Sequence[int], tasks: Sequence[str]) -> Table:
+def _levels(runs: dict[Any, Any], tasks: Sequence[str]) -> Table:
     rows = []
     for name in (SPANS, PREFIX, NONE):
         cells = [
-            score_interval(score, _stack(runs, name, task, kind, seeds))
+            stats.score_interval(score, stack_seeds(runs, (name,), task, kind))
             for task in tasks
-            for kind, score in ((NATS, ratio), (QUALITY, _quality(task)))
+            for kind, score in ((NATS, stats.ratio), (QUALITY, _quality(task)))
         ]
-        rows.append((name, *cells, median_and_range([runs[name, seed]["seconds"] for seed in seeds])))
+        rows.append((name, *cells, stats.median_and_range(stack_seeds(runs, (name,), "seconds").tolist())))
     columns = [f"{task}: {kind}" for task in tasks for kind in ("nats per token", quality_name(task))]
     title = "Held-out examples of each task, mean and 95 % interval"
-    return Table(title, ("pretraining", *columns, "seconds of pretraining"), tuple(rows))
+    return Table(title, ("pretraining", *columns, "seconds of pretraining"), rows)
 
 
-def _differences(runs: dict[Any, Any], seeds: Sequence[int], tasks: Sequence[str]) -> Table:
+def _differences(runs: dict[Any, Any], tasks: Sequence[str]) -> Table:
     rows = []
     for name, other in ((SPANS, PREFIX), (SPANS, NONE), (PREFIX, NONE)):
         for task in tasks:
-            costs: dict[str, Score] = {NATS: ratio, QUALITY: negated(_quality(task))}
+            costs: dict[str, stats.Score] = {NATS: stats.ratio, QUALITY: stats.negated(_quality(task))}
             cells = (
-                score_difference(cost, *(_stack(runs, n, task, kind, seeds) for n in (other, name)))
+                stats.score_difference(cost, *(stack_seeds(runs, (n,), task, kind) for n in (other, name)))
                 for kind, cost in costs.items()
             )
             rows.append((task, name, other, *cells))
     columns = ("task", "pretraining", "compared with", NATS, QUALITY)
     title = "Advantage in nats per token, and in BLEU or points (negative: worse); mean and 95 % interval"
-    return Table(title, columns, tuple(rows))
+    return Table(title, columns, rows)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -266,15 +254,15 @@ def judge(tables: Tables) -> list[Part]:
 def _is_better(differences: Table, task: str, name: str, other: str, decides: bool) -> Part:
     where = {"task": task, "pretraining": name, "compared_with": other}
     nats, quality = (differences.cell(kind, **where) for kind in (NATS, QUALITY))
-    amount, word = more_or_less(-nats[0], 3)
+    amount, word = stats.more_or_less(-nats[0], 3)
     unit = "BLEU" if task == TRANSLATION else "points of accuracy"
-    return Part(
+    return stats.judge_interval(
         f"For the task “{task}”, pretraining “{name}” is better than “{other}”.",
-        is_above(nats),
+        nats,
         f"{task.capitalize()}: after “{name}” a token costs {amount} nats {word} than after “{other}” "
         f"({quality[0]:+.1f} {unit}).".replace("-", "−"),
-        f"nats saved: {format_interval(nats)}",
-        decides,
+        "nats saved",
+        decides=decides,
     )
 
 
@@ -283,7 +271,7 @@ def _is_better(differences: Table, task: str, name: str, other: str, decides: bo
 COLORS = {SPANS: plot.BLUE, PREFIX: plot.VERMILION, NONE: plot.GREY}
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     table = tables["pretraining"]
     columns = table.columns[1:-1]
     names = list(COLORS)

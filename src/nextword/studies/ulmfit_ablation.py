@@ -24,7 +24,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,21 +35,12 @@ from nextword.data.tables import Rows
 from nextword.lm.loading import load
 from nextword.recipe import load_recipe
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import run_parallel
-from nextword.studies._statistics import (
-    format_interval,
-    is_above,
-    is_below,
-    median_and_range,
-    paired_difference,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies.elmo_layers import cache_in
 from nextword.tasks.text_data import read_text_data
 from nextword.training.train import train_events
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -265,11 +256,11 @@ def make_tables(predictions: Mapping[Key, Prediction], seeds: Sequence[int]) -> 
 
     complete = errors(COMPLETE)
     rows = [
-        (v, median_and_range(errors(v)), None if v == COMPLETE else paired_difference(errors(v), complete))
+        (v, stats.median_and_range(errors(v)), None if v == COMPLETE else stats.paired_difference(errors(v), complete))
         for v in (*CLASSIFIERS, BOTH)
     ]
     title = "Test error in %, median and range; difference in points, mean and 95 % interval"
-    return {"errors": Table(title, ("variant", ERROR, DIFFERENCE), tuple(rows))}
+    return {"errors": Table(title, ("variant", ERROR, DIFFERENCE), rows)}
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -286,16 +277,16 @@ def judge(tables: Tables) -> list[Part]:
         AT_ONCE: "With all layers unfrozen at once the error is higher.",
     }
     cells = {variant: table.cell(DIFFERENCE, variant=variant) for variant in table.column("variant")}
-    differs = None if is_above(cells[BACKWARD]) is None else True
+    differs = None if stats.is_above(cells[BACKWARD]) is None else True
     both, last = (
         "Both directions together have a lower error than one.",
         "With the last vector only the error is higher.",
     )
     direction = "The backward direction has a different error than the forward one."
     return [
-        *(_part(table, variant, text, is_above(cells[variant])) for variant, text in statements.items()),
-        _part(table, BOTH, both, is_below(cells[BOTH])),
-        _part(table, LAST, last, is_above(cells[LAST]), decides=False),
+        *(_part(table, variant, text, stats.is_above(cells[variant])) for variant, text in statements.items()),
+        _part(table, BOTH, both, stats.is_below(cells[BOTH])),
+        _part(table, LAST, last, stats.is_above(cells[LAST]), decides=False),
         _part(table, BACKWARD, direction, differs, decides=False),
     ]
 
@@ -309,7 +300,7 @@ def _part(table: Table, variant: str, statement: str, holds: bool | None, decide
         f"{variant.capitalize()}: {error[0]:.1f} %, {points[0]:+.1f} points from {complete[0]:.1f} %.".replace(
             "-", "−"
         ),
-        f"difference in points: {format_interval(points, 1)}",
+        f"difference in points: {stats.format_interval(points, 1)}",
         decides,
     )
 
@@ -317,7 +308,7 @@ def _part(table: Table, variant: str, statement: str, holds: bool | None, decide
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     """Points above or below the complete ULMFiT."""
     (axes,) = plot.panels(figure, 8, 4.2, 1)
     rows = [row for row in tables["errors"].rows if row[2] is not None]

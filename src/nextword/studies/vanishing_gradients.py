@@ -27,7 +27,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -46,9 +46,6 @@ from nextword.studies._statistics import all_of, fit_line, format_cell, median_a
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "In a plain RNN ‖∂h_t/∂h_k‖ stays below (γ_h·γ_w)^(t−k) and falls exponentially with t − k; leaky, residual and "
@@ -403,7 +400,7 @@ def _decay(norms: Logs, ranks: dict[tuple[str, str], list[float]], nats: dict[st
             loss = median_and_range(nats[HC if curve == H else curve]) if weights == TRAINED else None
             rows.append((curve, weights, *map(median_and_range, (*fits, last, ranks[curve, weights])), loss))
     columns = ("network", "weights", FACTOR, "R²", FARTHEST, DIRECTIONS, NATS)
-    return Table(f"Decay of ‖∂h_t/∂h_k‖, t − k = 1 to {len(logs[0])}", columns, tuple(rows))
+    return Table(f"Decay of ‖∂h_t/∂h_k‖, t − k = 1 to {len(logs[0])}", columns, rows)
 
 
 def _kept(norms: Logs, span: int) -> Table:
@@ -413,7 +410,7 @@ def _kept(norms: Logs, span: int) -> Table:
         kept = ([math.exp(by_distance[-1] - by_distance[at]) for by_distance in logs] for at in (0, span // 4 - 1))
         rows.append((curve, weights, span // 4, *map(median_and_range, kept)))
     columns = ("network", "weights", "quarter", "kept", KEPT)
-    return Table("Share of the norm kept to the farthest distance", columns, tuple(rows), detailed=True)
+    return Table("Share of the norm kept to the farthest distance", columns, rows, detailed=True)
 
 
 def _by_distance(norms: Logs, span: int) -> Table:
@@ -422,7 +419,7 @@ def _by_distance(norms: Logs, span: int) -> Table:
         for (curve, weights), logs in norms.items()
         for at in range(span)
     ]
-    return Table("‖∂h_t/∂h_k‖ by distance", ("network", "weights", "t − k", "norm"), tuple(rows), detailed=True)
+    return Table("‖∂h_t/∂h_k‖ by distance", ("network", "weights", "t − k", "norm"), rows, detailed=True)
 
 
 def _losses(losses: dict[tuple[Any, ...], list[list[tuple[float, float]]]]) -> Table:
@@ -433,7 +430,7 @@ def _losses(losses: dict[tuple[Any, ...], list[list[tuple[float, float]]]]) -> T
         for at in range(max(map(len, runs)))
     ]  # fmt: skip
     columns = ("network", "‖W‖", "learning rate", "clip", "step", "nats")
-    return Table("Training with and without clipping, step by step", columns, tuple(rows), detailed=True)
+    return Table("Training with and without clipping, step by step", columns, rows, detailed=True)
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -641,7 +638,7 @@ STYLES = {
 }
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     figure.set_size_inches(13, 9)
     figure.set_layout_engine("constrained", hspace=0.08, wspace=0.04)
     (untrained, trained), (bound, clipping) = figure.subplots(2, 2, height_ratios=(1.35, 1))
@@ -651,7 +648,7 @@ def draw(tables: Tables, figure: Figure) -> None:
     _draw_clipping(tables["losses"], clipping)
 
 
-def _draw_norms(table: Table, axes: Any, weights: str) -> None:
+def _draw_norms(table: Table, axes: plot.Axes, weights: str) -> None:
     distances = table.column("t − k", network=PLAIN, weights=weights)
     labels, visible = [], [1.0]
     for name, (color, dash) in STYLES.items():
@@ -664,12 +661,15 @@ def _draw_norms(table: Table, axes: Any, weights: str) -> None:
     axes.set(yscale="log", ylim=(min(visible) / 10, min(top, 10 * max(bound, *visible))), xlim=(1, distances[-1]))
     if bound > top:  # the bound leaves the figure: its label stays at the edge and gives its value
         labels[-1] = (top, f"bound: {bound:.0e}", plot.GREY)
-    axes.set(xlabel="t − k, steps back", ylabel=r"$\|\partial h_t/\partial h_k\|$")
-    axes.set_title(f"{weights.capitalize()}: gradient by distance")
+    axes.set(
+        xlabel="t − k, steps back",
+        ylabel=r"$\|\partial h_t/\partial h_k\|$",
+        title=f"{weights.capitalize()}: gradient by distance",
+    )
     plot.label_lines(axes, labels, gap=0.07)
 
 
-def _draw_bound(table: Table, axes: Any) -> None:
+def _draw_bound(table: Table, axes: plot.Axes) -> None:
     """The factor per step against ‖W‖, with the factor that the bound allows."""
     rows = sorted((row for row in table.rows if row[0] != TRAINED), key=lambda row: row[1][0])
     x = [row[1][0] for row in rows]
@@ -694,7 +694,7 @@ def _draw_bound(table: Table, axes: Any) -> None:
     plot.label_lines(axes, labels, gap=0.12)
 
 
-def _draw_clipping(table: Table, axes: Any) -> None:
+def _draw_clipping(table: Table, axes: plot.Axes) -> None:
     labels, highest = [], 0.0
     for (name, scale, rate), color in zip(DECIDING, (plot.GREEN, plot.VERMILION), strict=True):
         for clip in dict.fromkeys(table.column("clip")):

@@ -33,22 +33,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from nextword.studies import _figures as plot
+from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
 from nextword.studies._labeled_words import NO_SENSEVAL, Labeled, Question, sense_questions
-from nextword.studies._statistics import (
-    INTERVALS,
-    format_interval,
-    is_above,
-    is_below,
-    mean_interval,
-    median_and_range,
-    more_or_less,
-)
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import Size
 from nextword.studies._word_vectors import (
@@ -68,9 +60,6 @@ from nextword.studies._word_vectors import (
     normalize,
     split_corpus,
 )
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 CLAIM = Claim(
     "A static table gives a word one vector for all its meanings; a network that reads the context gives it different "
@@ -311,7 +300,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         "data": f"{describe_corpus(corpus)}: {sum(counts.values()):,} training words, the {VOCABULARY - 2:,} most "
         f"frequent have ids; {len(used)} pseudowords, {len(test.where):,} held-out places",
         "networks": f"skip-gram of width {WIDTH}, {PASSES} passes; {network}",
-        "intervals": over_text if single else INTERVALS.replace("the held-out text", "pseudowords or contexts"),
+        "intervals": over_text if single else stats.INTERVALS.replace("the held-out text", "pseudowords or contexts"),
         **({"no senses": NO_SENSEVAL} if language == ENGLISH and not real.senses else {}),
     }
 
@@ -332,17 +321,17 @@ def _pseudoword_tables(
     names = list(runs[0].pseudowords)
     accuracy, closer = ({n: np.stack([run.pseudowords[n][i] for run in runs]) for n in names} for i in (0, 1))
     both = (accuracy, closer)
-    levels = [(n, *(median_and_range(part[n].mean(1).tolist()) for part in both)) for n in names]
-    gains = [(n, *(mean_interval(part[n] - part[STATIC], single) for part in both)) for n in names[1:]]
+    levels = [(n, *(stats.median_and_range(part[n].mean(1).tolist()) for part in both)) for n in names]
+    gains = [(n, *(stats.mean_interval(part[n] - part[STATIC], single) for part in both)) for n in names[1:]]
     by_word = [
         (word, int((test.pair == pair).sum()), *(float(accuracy[n][:, i].mean()) for n in names))
         for i, (word, pair) in enumerate(zip(words, np.unique(test.pair), strict=True))
     ]
     columns = ("vector", ACCURACY, CLOSER)
     return {
-        "vectors": Table("Meanings of pseudowords, median and range over seeds", columns, tuple(levels)),
-        "differences": Table(f"Difference from {STATIC}, mean and 95 % interval", columns, tuple(gains)),
-        "words": Table("Accuracy by pseudoword, %", ("word", "places", *names), tuple(by_word), detailed=True),
+        "vectors": Table("Meanings of pseudowords, median and range over seeds", columns, levels),
+        "differences": Table(f"Difference from {STATIC}, mean and 95 % interval", columns, gains),
+        "words": Table("Accuracy by pseudoword, %", ("word", "places", *names), by_word, detailed=True),
     }
 
 
@@ -352,21 +341,21 @@ def _real_word_tables(runs: Sequence[SeedResult], real: RealWords, single: bool)
     if real.senses:
         tables |= _sense_tables(runs, real.senses, names, single)
     if real.repeated:
-        rows = [(n, mean_interval(np.stack([run.repeated[n] for run in runs]), single)) for n in names]
+        rows = [(n, stats.mean_interval(np.stack([run.repeated[n] for run in runs]), single)) for n in names]
         title = f"A word twice in a sentence: cosine of its two vectors, {len(real.repeated)} sentences"
-        tables["repeated"] = Table(title, ("vector", "cosine"), tuple(rows))
+        tables["repeated"] = Table(title, ("vector", "cosine"), rows)
     if real.examples:
         examples = [
             (
                 here.words[here.at],
                 _mark(here),
                 _mark(there),
-                *(median_and_range([float(run.examples[n][i]) for run in runs]) for n in names),
+                *(stats.median_and_range([float(run.examples[n][i]) for run in runs]) for n in names),
             )
             for i, (here, there) in enumerate(real.examples)
         ]
         columns = ("word", "here", "there", *names)
-        tables["examples"] = Table("Examples: cosine of a word's vectors here and there", columns, tuple(examples))
+        tables["examples"] = Table("Examples: cosine of a word's vectors here and there", columns, examples)
     return tables
 
 
@@ -377,7 +366,7 @@ def _sense_tables(
     common = [100.0 * (word.test_senses == np.bincount(word.train_senses).argmax()) for word in words]
     hits[COMMON] = [np.repeat(by_place[None], len(runs), 0) for by_place in common]  # by word (seeds, places)
     means = {n: np.stack([word.mean(1) for word in by_word], 1) for n, by_word in hits.items()}
-    levels = [(n, median_and_range(mean.mean(1).tolist()), *mean.mean(0).tolist()) for n, mean in means.items()]
+    levels = [(n, stats.median_and_range(mean.mean(1).tolist()), *mean.mean(0).tolist()) for n, mean in means.items()]
     # Weighted so that the mean over all contexts is the mean over words, however many contexts a word has
     total = sum(by_place.shape[1] for by_place in hits[COMMON])
     weighted = {
@@ -385,16 +374,17 @@ def _sense_tables(
         for n, by_word in hits.items()
     }
     gains = [
-        (n, *(mean_interval(weighted[n] - weighted[other], single) for other in (STATIC, COMMON))) for n in names[1:]
+        (n, *(stats.mean_interval(weighted[n] - weighted[other], single) for other in (STATIC, COMMON)))
+        for n in names[1:]
     ]
     return {
         "senses": Table(
             "Senses of Senseval-2 by the nearest training places",
             ("vector", ACCURACY, *(word.word for word in words)),
-            tuple(levels),
+            levels,
         ),
         "sense differences": Table(
-            "Senses: difference in points, mean and 95 % interval", ("vector", STATIC, COMMON), tuple(gains)
+            "Senses: difference in points, mean and 95 % interval", ("vector", STATIC, COMMON), gains
         ),
     }
 
@@ -412,7 +402,7 @@ def judge(tables: Tables) -> list[Part]:
     static = levels.cell(CLOSER, vector=STATIC)
     accuracy = {name: levels.cell(ACCURACY, vector=name)[0] for name in (STATIC, last)}
     gain, input_gain = (differences.cell(ACCURACY, vector=name) for name in (last, first))
-    amount, word = more_or_less(gain[0], 1)
+    amount, word = stats.more_or_less(gain[0], 1)
     parts = [
         Part(
             "A table gives the word the same vector in both meanings.",
@@ -423,23 +413,23 @@ def judge(tables: Tables) -> list[Part]:
         ),
         Part(
             "A network that reads the context tells the meanings of pseudowords apart.",
-            is_above(gain),
+            stats.is_above(gain),
             f"{last} tells the meaning in {accuracy[last]:.1f} % of the places and is closer to its own meaning by "
             f"{levels.cell(CLOSER, vector=last)[0]:.3f}: {amount} points {word} than {STATIC}.",
-            f"difference in points: {format_interval(gain, 1)}",
+            f"difference in points: {stats.format_interval(gain, 1)}",
         ),
     ]
     if "senses" in tables:
         parts += [_judge_senses(tables, last, rival) for rival in (STATIC, COMMON)]
     if "repeated" in tables:
         parts.append(_judge_repeated(tables["repeated"], last))
-    amount, word = more_or_less(input_gain[0], 1)
+    amount, word = stats.more_or_less(input_gain[0], 1)
     parts.append(
         Part(
             "The layers tell them apart, not their input.",
-            is_above(gain, input_gain[0]),
+            stats.is_above(gain, input_gain[0]),
             f"The input of the same network has {amount} points {word} than {STATIC}.",
-            format_interval(input_gain, 1),
+            stats.format_interval(input_gain, 1),
             decides=False,
         )
     )
@@ -452,9 +442,9 @@ def _judge_senses(tables: Tables, last: str, rival: str) -> Part:
     than = f"{STATIC}, which only knows the word form" if rival == STATIC else f"the {COMMON}"
     return Part(
         f"{last} tells annotated senses better than {than}.",
-        is_above(cell),
+        stats.is_above(cell),
         f"{last} tells {accuracy[last]:.1f} % of the senses of Senseval-2, {rival} {accuracy[rival]:.1f} %.",
-        f"difference in points: {format_interval(cell, 1)}",
+        f"difference in points: {stats.format_interval(cell, 1)}",
         decides=rival == STATIC,
     )
 
@@ -463,9 +453,9 @@ def _judge_repeated(table: Table, last: str) -> Part:
     static, contextual = (table.cell("cosine", vector=name) for name in (STATIC, last))
     return Part(
         "Twice in a sentence, a word has one vector in the table and two in its context.",
-        is_below(contextual, 1 - SAME_COSINE) if static[0] > 1 - SAME_COSINE else False,
+        stats.is_below(contextual, 1 - SAME_COSINE) if static[0] > 1 - SAME_COSINE else False,
         f"The cosine of the two is {static[0]:.3f} for {STATIC} and {contextual[0]:.3f} for {last}.",
-        format_interval(contextual),
+        stats.format_interval(contextual),
         decides=False,
     )
 
@@ -473,7 +463,7 @@ def _judge_repeated(table: Table, last: str) -> Part:
 # ------------------------------------------------------------------------------------------------ draw
 
 
-def draw(tables: Tables, figure: Figure) -> None:
+def draw(tables: Tables, figure: plot.Figure) -> None:
     left, middle, right = plot.panels(figure, 13.5, 5, 3, (1, 1, 1.2))
     plot.dot_rows(tables["vectors"], left, "vector", ACCURACY, "Pseudowords", "% of the places", digits=1)
     if "senses" in tables:
@@ -483,7 +473,7 @@ def draw(tables: Tables, figure: Figure) -> None:
     _draw_words(tables["words"], right)
 
 
-def _draw_words(table: Table, axes: Any) -> None:
+def _draw_words(table: Table, axes: plot.Axes) -> None:
     """From the static vector to the last layer, word by word."""
     first, last = table.columns[2], table.columns[-1]
     rows = sorted(zip(table.column("word"), table.column(first), table.column(last), strict=True), key=lambda r: r[2])

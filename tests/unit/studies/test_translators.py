@@ -10,7 +10,7 @@ import torch
 from nextword.core.errors import DataError
 from nextword.core.types import Inputs
 from nextword.models.seq2seq import Seq2Seq
-from nextword.studies import _copying, _translators
+from nextword.studies import _translators
 from nextword.studies._translators import PairData, TranslatorSize
 from tests.support.small_pairs import write_pairs
 
@@ -63,20 +63,20 @@ def test_too_few_pairs_are_rejected(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_copies_have_the_wanted_lengths_and_an_end() -> None:
-    pairs = _copying.make_copies(50, _copying.Lengths(3, 6), seed=1)
+    pairs = _translators.make_copies(50, _translators.Lengths(3, 6), seed=1)
     for i in range(50):
         source, target = pairs.side(0, i), pairs.side(1, i)
         assert source.tolist() == target.tolist()
         assert 3 <= len(source) - 1 <= 6
-        assert source[-1] == _copying.END
+        assert source[-1] == _translators.END
         assert source[:-1].min() >= 2
 
 
 def test_copies_are_scored_symbol_by_symbol() -> None:
-    network = _copying.train_copier(0, TranslatorSize(width=8, steps=1), _copying.Lengths(2, 3))
+    network = _translators.train_copier(0, TranslatorSize(width=8, steps=1), _translators.Lengths(2, 3))
     with torch.no_grad():
-        network.readout.bias.fill_(0).index_fill_(0, torch.tensor([_copying.END]), 1e4)  # always predicts the end
-    scores = _copying.score_copies(network, 4)
-    assert scores.shape == (_copying.TESTED, 3)
-    assert (scores[:, 2] == 5).all()
-    assert (scores[:, 1] == 1).all()
+        network.readout.bias.fill_(0).index_fill_(0, torch.tensor([_translators.END]), 1e4)  # always predicts the end
+    scores = _translators.score_copies(network, 4)
+    assert scores.nats.shape == scores.quality.shape == (_translators.TESTED, 2)
+    assert (scores.quality == [1, 5]).all()
+    assert (scores.nats[:, 1] == 5).all()
