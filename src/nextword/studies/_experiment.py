@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from torch import nn
 
 from nextword.core.errors import DataError
 from nextword.core.jit import num_cores
@@ -63,16 +62,12 @@ def run_parallel(jobs: Mapping[Any, Job], progress: Progress, *, uses_gpu: bool 
     return {key: results[key] for key in jobs}
 
 
-def stack_seeds(runs: Mapping[Any, Any], variant: tuple[Any, ...], *path: Any) -> np.ndarray:
+def stack_seeds(runs: Mapping[Any, Any], variant: tuple[Any, ...], *path: object) -> np.ndarray:
     """(seeds, …): one measurement of a variant. Runs have keys (*variant, seed); `path` leads into each result."""
     results = [result for key, result in runs.items() if key[:-1] == variant]
     for index in path:
         results = [result[index] for result in results]
     return np.stack(results)
-
-
-def count_parameters(network: nn.Module) -> int:
-    return sum(p.numel() for p in network.parameters())
 
 
 def _run_isolated(function: Callable[..., Any], *arguments: Any) -> Any:

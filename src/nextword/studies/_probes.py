@@ -24,6 +24,8 @@ from nextword.core.protocols import Infilling
 from nextword.core.types import FramedText
 from nextword.lm import embedding
 from nextword.lm.embedding import batch_by_size
+from nextword.models.base import CausalNetwork
+from nextword.models.encoder import BidirectionalEncoder
 from nextword.models.framing import collate
 from nextword.studies._labeled_words import Labeled, Question, words_and_labels
 from nextword.tokenizers.base import Tokenizer
@@ -154,7 +156,7 @@ class Hits(NamedTuple):
 
 
 def probe_layers(
-    network: Any,
+    network: CausalNetwork | BidirectionalEncoder,
     task: ProbeTask,
     on_read: Callable[[int], None] = lambda windows: None,
     unknown: UnknownWords | None = None,
@@ -171,7 +173,7 @@ def probe_layers(
     return Hits(np.stack(valid), np.stack(test))
 
 
-def layer_groups(network: Any, task: ProbeTask) -> list[list[int]]:
+def layer_groups(network: CausalNetwork | BidirectionalEncoder, task: ProbeTask) -> list[list[int]]:
     """Layers to read in one pass: neighbors whose vectors fit into memory together."""
     words = len(task.train) + len(task.valid) + len(task.test)
     return list(batch_by_size(iter(range(len(network.widths))), MEMORY, lambda i: 4 * words * network.widths[i]))
@@ -193,7 +195,7 @@ def _best_probe(x: Tensor, task: ProbeTask, held: Sequence[Tensor]) -> list[np.n
 
 @torch.no_grad()
 def word_vectors(
-    network: Any,
+    network: CausalNetwork | BidirectionalEncoder,
     pieces: LabeledPieces,
     layers: Sequence[int],
     on_read: Callable[[int], None] = lambda windows: None,
@@ -217,7 +219,7 @@ def word_vectors(
     return [part.div_(size.unsqueeze(1)) for part in vectors]
 
 
-def frame_ids(network: Any, ids: Sequence[int] | np.ndarray) -> FramedText:
+def frame_ids(network: CausalNetwork | BidirectionalEncoder, ids: Sequence[int] | np.ndarray) -> FramedText:
     """A causal network reads the begin token and the text; a bidirectional one has a frame of its own."""
     if isinstance(network, Infilling) or network.is_bidirectional:
         return embedding.frame_ids(network, ids)

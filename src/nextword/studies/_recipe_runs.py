@@ -19,8 +19,9 @@ import torch
 from nextword.batching.token_stream import Stream
 from nextword.core.types import State
 from nextword.data.corpus import Corpus
+from nextword.models.base import Network
 from nextword.objectives import make_objective
-from nextword.recipe import Recipe
+from nextword.recipe import Phase, Recipe
 from nextword.run_folder import RunFolder
 from nextword.studies._experiment import isolated, require, run_parallel
 from nextword.studies._statistics import NO_INTERVAL, has_interval, median_and_range, paired_difference, signed
@@ -118,7 +119,7 @@ def with_phase(recipe: Recipe, **settings: Any) -> Recipe:
     return replace(recipe, phases=(replace(recipe.phases[0], **settings),))
 
 
-def with_model(recipe: Recipe, **model: Any) -> Recipe:
+def with_model(recipe: Recipe, **model: object) -> Recipe:
     return replace(recipe, model={**recipe.model, **model})
 
 
@@ -147,13 +148,13 @@ def train_recipe(recipe: Recipe, text: TextFolder, device: torch.device) -> Outc
         **nats,
         curve=tuple(check["valid"] for check in checks),
         averaged=next((i for i, check in enumerate(checks, 1) if check.get("averaging")), None),
-        parameters=sum(p.numel() for p in network.parameters()),
+        parameters=network.num_parameters(),
         seconds=time.perf_counter() - start,
     )
 
 
 @torch.no_grad()
-def nats_per_token(network: Any, phase: Any, ids: np.ndarray, device: torch.device) -> float:
+def nats_per_token(network: Network, phase: Phase, ids: np.ndarray, device: torch.device) -> float:
     """Cross-entropy of a text read from left to right without dropout."""
     objective = make_objective(phase.objective, phase.batches, network.vocabulary)
     network.eval()

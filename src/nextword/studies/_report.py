@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from nextword.core.errors import InvalidSetting
 from nextword.studies._figures import STYLE
@@ -97,5 +96,5 @@ def _table_lines(table: Table) -> str:
     return "\n".join([row(table.columns), rule, *(row([format_cell(cell) for cell in cells]) for cells in table.rows)])
 
 
-def _condition(value: Any) -> str:
+def _condition(value: object) -> str:
     return ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)

@@ -147,7 +147,7 @@ def bleu_statistics(texts: Sequence[str], references: Sequence[str]) -> np.ndarr
     metric = _sacrebleu()(effective_order=True)
     statistics = np.zeros((len(texts), BLEU_SUMS))
     for i, (text, reference) in enumerate(zip(texts, references, strict=True)):
-        score: Any = metric.sentence_score(text, [reference])
+        score = metric.sentence_score(text, [reference])
         statistics[i] = [*score.counts, *score.totals, score.sys_len, score.ref_len]
     return statistics
 

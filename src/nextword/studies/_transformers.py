@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from nextword.batching.token_stream import ROW, Stream, prepare
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.data.corpus import Corpus
+from nextword.models.base import Network
 from nextword.models.bert import BERT, BERTConfig
 from nextword.models.framing import next_token_targets
 from nextword.models.gpt2 import GPT2, GPT2Config
@@ -31,6 +32,7 @@ from nextword.tokenizers.training import train_tokenizer
 from nextword.training.optimizers import make_optimizer
 from nextword.training.schedules import Progress, Schedule
 
+ScaledNetwork = TypeVar("ScaledNetwork", bound=Network)
 PUBLISHED_WIDTH = 768  # for which the papers draw weights from N(0, 0.02²)
 OPTIMIZER = {"kind": "adamw", "decay": 0.01, "decayed": "matrices", "betas": (0.9, 0.98)}
 WARMUP = 0.1
@@ -108,7 +110,7 @@ def slices(total: int, size: int) -> Iterator[slice]:
 # ------------------------------------------------------------------------------------------------ networks
 
 
-def scale_weights(network: Any) -> Any:
+def scale_weights(network: ScaledNetwork) -> ScaledNetwork:
     """Scale the matrices to the network's width, as the published networks' are to theirs."""
     with torch.no_grad():
         for weight in network.parameters():
@@ -203,7 +205,7 @@ def train_gpt2(seed: int, size: Size, text: Text) -> GPT2:
 
 
 @torch.no_grad()
-def score_masked(network: Any, objective: MaskedObjective, text: Stream) -> tuple[np.ndarray, np.ndarray]:
+def score_masked(network: Network, objective: MaskedObjective, text: Stream) -> tuple[np.ndarray, np.ndarray]:
     """For each masked token of a held-out text: its nats, and whether it is the most likely. Always the same tokens."""
     nats, hits = [], []
     for batch in objective.validation_batches(text):

@@ -24,7 +24,9 @@ from nextword.data.parallel import BIBLE, open_parallel
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.evaluation.translation import generate_targets
 from nextword.lm.loading import wrap_network
+from nextword.models.base import Network
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
+from nextword.objectives.base import Objective
 from nextword.objectives.seq2seq import Seq2SeqObjective
 from nextword.studies._experiment import describe_corpus, held_out_split, require
 from nextword.studies._statistics import Score, bleu, bleu_statistics, format_percent, percent
@@ -166,9 +168,9 @@ def train_translator(
 
 
 def train_seq2seq(
-    network: Any,
-    objective: Any,
-    text: Any,
+    network: Network,
+    objective: Objective[Any],
+    text: Stream | Pairs | None,
     seed: int,
     size: TranslatorSize,
     batches: Iterator[Batch] | None = None,
@@ -188,12 +190,16 @@ class Output:
     costs: np.ndarray  # (n, 2) nats and tokens of the true targets
 
 
-def translate(network: Any, pairs: PairData) -> Output:
+def translate(network: Network, pairs: PairData) -> Output:
     return generate_and_score(network, pairs.tokenizer, pairs.sources, pairs.targets)
 
 
 def generate_and_score(
-    network: Any, tokenizer: Tokenizer, sources: Sequence[str], targets: Sequence[str], decoding: Decoding = Greedy()
+    network: Network,
+    tokenizer: Tokenizer,
+    sources: Sequence[str],
+    targets: Sequence[str],
+    decoding: Decoding = Greedy(),
 ) -> Output:
     lm = wrap_network(network, tokenizer)
     scores = lm.score_many(list(targets), list(sources))
@@ -208,7 +214,7 @@ class Scores(NamedTuple):
     quality: np.ndarray  # (n, k) correct symbols and symbols, or BLEU statistics
 
 
-def score_translator(network: Any, pairs: PairData) -> Scores:
+def score_translator(network: Network, pairs: PairData) -> Scores:
     output = translate(network, pairs)
     return Scores(output.costs, bleu_statistics(output.texts, pairs.targets))
 

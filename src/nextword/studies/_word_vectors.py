@@ -26,6 +26,7 @@ from nextword.core.pytree import detach
 from nextword.core.types import Batch, State, Vocabulary
 from nextword.data.corpus import Corpus
 from nextword.data.segmentation import sentence_spans
+from nextword.lm.base import TextModel
 from nextword.lm.embedding import ALL_LAYERS
 from nextword.lm.loading import load, wrap_network
 from nextword.models.elmo import ELMo, ELMoConfig
@@ -119,8 +120,8 @@ def encode_sentences(text: Sequence[Sentence], tokenizer: Lexicon) -> Stream:
 
 def train_elmo(seed: int, size: Size, text: Stream, words: Vocabulary) -> ELMo:
     torch.manual_seed(seed)
-    shape: Any = {"width": size.width, "cells": CELLS * size.width, "layers": size.layers, "dropout": 0.0}
-    network = ELMo(ELMoConfig(**shape, characters=LETTERS), words)
+    config = ELMoConfig(width=size.width, cells=CELLS * size.width, layers=size.layers, dropout=0.0, characters=LETTERS)
+    network = ELMo(config, words)
     objective = BidirectionalObjective({"kind": "rows", "rows": size.rows, "length": size.length})
     state: State = None
 
@@ -173,7 +174,7 @@ def make_reader(seed: int, size: Size, text: Words, pieces: int, run: str = "") 
 
 def load_layered_run(run: str) -> Any:
     """A run whose network has contextual layers."""
-    model: Any = load(run)
+    model: TextModel = load(run)
     if "embed" not in model.can:
         raise Unsupported(f"{run} has no vectors. Choose a run of a network that can embed.", ability="embed")
     if len(model.network.widths) < 2:
@@ -185,7 +186,7 @@ def load_layered_run(run: str) -> Any:
     return model
 
 
-def contextual_vectors(model: Any, places: Sequence[Place]) -> list[np.ndarray]:
+def contextual_vectors(model: TextModel, places: Sequence[Place]) -> list[np.ndarray]:
     """(n, D) for each layer, reading at most REACH words on either side of a place."""
     widths = model.network.widths
     groups: list[Any] = [ALL_LAYERS] if len(set(widths)) == 1 else [[i] for i in range(len(widths))]

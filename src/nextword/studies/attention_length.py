@@ -208,7 +208,8 @@ def draw(tables: Tables, figure: plot.Figure) -> None:
     for axes, (task, kind, title, label) in zip(plot.panels(figure, 13.5, 4.2, 3), PANELS, strict=True):
         curves = [(name, table.column(f"{kind}, {name}", task=task), color) for name, color in COLORS.items()]
         lengths = table.column("source", task=task)
-        properties = {"xlabel": "source length, tokens", "ylabel": label, "title": title}
-        if kind == QUALITY:
-            properties["ylim"] = (0, None)
-        plot.lines(axes, curves, ticks=lengths, bars=True, gap=0.07, **properties)
+        limits = (0, None) if kind == QUALITY else None
+        plot.lines(
+            axes, curves, ticks=lengths, bars=True, gap=0.07,
+            xlabel="source length, tokens", ylabel=label, title=title, ylim=limits,
+        )  # fmt: skip

@@ -29,6 +29,7 @@ from nextword.core.errors import Unsupported
 from nextword.core.types import Beam, Stop
 from nextword.data.parallel import open_parallel
 from nextword.evaluation.translation import BATCH_SIZE, EXTRA_TOKENS, MAX_LENGTH_RATIO
+from nextword.lm.base import TextModel
 from nextword.lm.loading import load, wrap_network
 from nextword.run_folder import RunFolder
 from nextword.studies import _figures as plot
@@ -92,7 +93,7 @@ def _train_and_translate(settings: Settings, progress: Progress) -> tuple[list[d
 def _translate_with_run(settings: Settings, progress: Progress) -> tuple[list[dict[Any, Any]], dict[str, Any]]:
     """On the held-out pairs of the run, or of --data."""
     with isolated():
-        lm: Any = load(settings.run)
+        lm: TextModel = load(settings.run)
         if not lm.network.is_conditional:
             raise Unsupported(
                 f"{settings.run} continues a prompt but does not translate a source. Choose the run of a model that "
@@ -119,7 +120,7 @@ def run_seed(seed: int, size: TranslatorSize, pairs: PairData) -> dict[Any, Any]
 
 
 def search_all(
-    lm: Any, sources: Sequence[str], targets: Sequence[str], on_done: Callable[[], None] = lambda: None
+    lm: TextModel, sources: Sequence[str], targets: Sequence[str], on_done: Callable[[], None] = lambda: None
 ) -> dict[Any, Any]:
     """By ranking and width (n, 12): BLEU statistics, log p of the text, and 1."""
     lengths = [len(encoding) for encoding in lm.tokenizer.encode_batch(list(sources))]

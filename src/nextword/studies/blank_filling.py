@@ -43,7 +43,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -63,6 +63,7 @@ from nextword.generation.infilling import (
     split_pieces,
     unwritable_ids,
 )
+from nextword.models.base import Network
 from nextword.models.bert import BERT, BERTConfig
 from nextword.models.framing import next_token_targets
 from nextword.models.glm import GLM, GLMConfig
@@ -85,7 +86,7 @@ from nextword.studies._transformers import (
 from nextword.studies._translators import spaced_indices
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.special_tokens import Marks, PieceMarks
-from nextword.training.device import choose_device
+from nextword.training.device import choose_device, to_device
 
 
 class BlankSettings(NamedTuple):
@@ -125,6 +126,7 @@ ACCURACY, NATS = "accuracy, %", "nats per word"
 
 # ------------------------------------------------------------------------------------------------ training
 
+Trained = TypeVar("Trained", bound=Network)
 Reading = tuple[int, int, int]  # steps, tokens read, tokens predicted
 
 
@@ -161,7 +163,9 @@ def _rows(size: Size, text: Text, seed: int) -> Iterator[Batch]:
     return masked_lm(size, text.vocabulary, share=MASKED_SHARE).batches(text.train, seed, 0)
 
 
-def _train(network: Any, batches: Iterator[Batch], loss: Callable[[Batch], Tensor], size: Size) -> tuple[Any, Reading]:
+def _train(
+    network: Trained, batches: Iterator[Batch], loss: Callable[[Batch], Tensor], size: Size
+) -> tuple[Trained, Reading]:
     network.to(choose_device())
     tokens = predicted = 0
 
@@ -169,19 +173,10 @@ def _train(network: Any, batches: Iterator[Batch], loss: Callable[[Batch], Tenso
         nonlocal tokens, predicted
         for batch in islice(batches, size.steps):
             tokens, predicted = tokens + count_tokens(batch), predicted + batch.num_targets
-            yield _to_device(batch, network.device)
+            yield to_device(batch, network.device)
 
     train(network, counted(), loss, size)
     return network, (size.steps, tokens, predicted)
-
-
-def _to_device(batch: Batch, device: torch.device) -> Batch:
-    inputs = batch.inputs
-    mask, positions, at = (
-        None if t is None else t.to(device) for t in (inputs.token_mask, inputs.positions, batch.target_positions)
-    )
-    moved = replace(inputs, ids=inputs.ids.to(device), token_mask=mask, positions=positions)
-    return replace(batch, inputs=moved, targets=batch.targets.to(device), target_positions=at)
 
 
 def predict_next(batch: Batch, words: Vocabulary) -> Batch:
@@ -354,7 +349,7 @@ Scorer = Callable[[Sequence[Blank], Beams], Tensor]  # log p (all rows of the be
 
 
 @torch.no_grad()
-def predict_at(network: Any, rows: Sequence[Sequence[int]], at: Sequence[int]) -> Tensor:
+def predict_at(network: Network, rows: Sequence[Sequence[int]], at: Sequence[int]) -> Tensor:
     """log p (n, V) of the token at a position of each row; for a causal network, of the token after it."""
     results = []
     for part in _batch_rows(rows):
@@ -370,7 +365,7 @@ def predict_at(network: Any, rows: Sequence[Sequence[int]], at: Sequence[int]) -
 
 
 @torch.no_grad()
-def score_from(network: Any, rows: Sequence[Sequence[int]], first: Sequence[int]) -> np.ndarray:
+def score_from(network: Network, rows: Sequence[Sequence[int]], first: Sequence[int]) -> np.ndarray:
     """log p (n,) of each row from a position on, given what precedes it, for a causal network."""
     results = []
     for part in _batch_rows(rows):
@@ -432,7 +427,7 @@ def log_shares(blanks: Sequence[Blank], rules: Rules) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ filling
 
 
-def fill_with_glm(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answers:
+def fill_with_glm(network: GLM, blanks: Sequence[Blank], rules: Rules) -> Answers:
     marks = network.pieces
     # Texts begin with [CLS], which is already there; and no blank continues the word before it
     texts = [TextWithBlanks((*b.left, marks.masks[0], *b.right), (len(b.left),), (True,)) for b in blanks]
@@ -443,7 +438,7 @@ def fill_with_glm(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answer
     return {GLM_NAME: Answer(fillings, nats)}
 
 
-def fill_with_gpt2(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answers:
+def fill_with_gpt2(network: GPT2, blanks: Sequence[Blank], rules: Rules) -> Answers:
     def scorer(part: Sequence[Blank], beams: Beams) -> Tensor:
         rows = [[*blank.left, *filling.ids] for blank, beam in zip(part, beams, strict=True) for filling in beam]
         return predict_at(network, rows, [len(row) - 1 for row in rows])
@@ -484,7 +479,7 @@ def rescore(candidates: Sequence[Filling], rest: np.ndarray, blank: Blank, log_p
     return candidates[int(joint.argmax())].ids, -float(shared[true[0]] if true else log_p)
 
 
-def fill_with_bert(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answers:
+def fill_with_bert(network: BERT, blanks: Sequence[Blank], rules: Rules) -> Answers:
     best: list[list[Filling]] = [[] for _ in blanks]  # for each blank, the best of each length
     for n in range(1, rules.max_pieces + 1):
         for where in slices(len(blanks), BATCH_BLANKS):
@@ -508,7 +503,7 @@ def fill_with_bert(network: Any, blanks: Sequence[Blank], rules: Rules) -> Answe
     }
 
 
-def masked_scorer(network: Any, n: int) -> Scorer:
+def masked_scorer(network: Network, n: int) -> Scorer:
     """n pieces are missing; the first of them are filled in, the rest are masked."""
     mask = Marks.of(network.vocabulary).mask
 
@@ -520,7 +515,7 @@ def masked_scorer(network: Any, n: int) -> Scorer:
     return scorer
 
 
-def score_truth(network: Any, blanks: Sequence[Blank], together: bool) -> Answer:
+def score_truth(network: Network, blanks: Sequence[Blank], together: bool) -> Answer:
     """BERT with the length given: the most likely token at each position, and nats of the truth.
 
     Either all pieces are masked together, or one by one with the true ones before filled in.
@@ -542,7 +537,7 @@ def score_truth(network: Any, blanks: Sequence[Blank], together: bool) -> Answer
 
 
 def pseudo_likelihood(
-    network: Any, fillings: Sequence[tuple[Blank, Ids]], context: int
+    network: Network, fillings: Sequence[tuple[Blank, Ids]], context: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """log p of each filling and this many context tokens on either side, masked one by one: sum (n,) and mean (n,)."""
     mask = Marks.of(network.vocabulary).mask
@@ -630,7 +625,7 @@ def run_seed(name: str, seed: int, size: Size, text: Text, blanks: Sequence[Blan
         if fillings is not None:
             hits = np.array([100.0 * rules.is_right(f, blank) for f, blank in zip(fillings, blanks, strict=True)])
         methods[method] = {ACCURACY: hits, NATS: None if nats is None else nats / words}
-    parameters = sum(p.numel() for p in network.parameters())
+    parameters = network.num_parameters()
     filled = time.process_time() - start - trained
     return {"methods": methods, "training": (parameters, *reading, trained, filled)}
 

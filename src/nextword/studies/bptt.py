@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.ticker import MaxNLocator
 
 from nextword.batching.token_stream import Stream
 from nextword.objectives.causal import CausalObjective
@@ -293,7 +294,7 @@ def _draw_coverage(table: Table, axes: plot.Axes) -> None:
         axes.plot(epochs, shares, style, markersize=3.5, color=color, linewidth=1.6)
         labels.append((shares[-1], name, color))
     axes.set(xlabel="epochs of tokens read", ylabel="% of tokens", ylim=(-2, None), title=table.title)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     plot.label_lines(axes, labels)
 
 

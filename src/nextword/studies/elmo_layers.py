@@ -41,13 +41,15 @@ from nextword.core.errors import MissingFile, NextwordError, Unsupported
 from nextword.data.builtin import default_name
 from nextword.data.conll import open_tagged
 from nextword.data.tables import Columns
+from nextword.lm.base import TextModel
 from nextword.lm.embedding import ContextualVectors
 from nextword.lm.loading import load
+from nextword.models.bilstm_crf import Tagger as TaggerNetwork
 from nextword.recipe import load_recipe
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
 from nextword.studies._experiment import run_parallel
-from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._study import Cell, Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.training.train import train_events
 
 
@@ -166,7 +168,7 @@ def run_tagger(
     changes = _tagger_changes(elmo, place, penalty, size)
     plan = transfer.run(TAGGER, "", data, out, columns=Columns(label=column), seed=seed, changes=changes)
     result = plan.results[0]
-    network: Any = load(out, "cpu").network
+    network: TaggerNetwork = load(out, "cpu").network
     return Tagger(100 * result["test"][result["metric"]], network.mix_weights)
 
 
@@ -183,7 +185,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
             source, columns = write_tasks(here / "tasks", size.sentences)
             text = settings.data or default_name()
             elmo = Path(settings.run).resolve() if settings.run else train_elmo(here / "elmo", text, seeds[0], size)
-            lm: Any = load(elmo)
+            lm: TextModel = load(elmo)
             vectors = ContextualVectors(lm, elmo)
             if vectors.layers < 2:
                 raise Unsupported(
@@ -321,7 +323,7 @@ def _uses_layer_1(first: Table, task: str) -> Part:
     )
 
 
-def _differ(a: str, b: str, between: Any, within: float, cell: Any) -> Part:
+def _differ(a: str, b: str, between: Cell, within: float, cell: Cell) -> Part:
     return Part(
         f"The mixes of {a} and {b} differ by more than those of two seeds.",
         stats.is_above(cell),

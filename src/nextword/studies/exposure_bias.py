@@ -40,6 +40,7 @@ from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.data.corpus import Corpus
 from nextword.models.ngram import NGram, NGramConfig
 from nextword.models.rnn import LSTM, RecurrentConfig
+from nextword.models.seq2seq import Seq2Seq
 from nextword.objectives.causal import CausalObjective
 from nextword.objectives.seq2seq import Seq2SeqObjective
 from nextword.studies import _figures as plot
@@ -139,7 +140,7 @@ def make_language(corpus: Corpus, size: TranslatorSize, length: int, folder: Pat
 
 
 @torch.no_grad()
-def sample_rows(model: Any, count: int, length: int, seed: int = 0) -> np.ndarray:
+def sample_rows(model: NGram, count: int, length: int, seed: int = 0) -> np.ndarray:
     """(count, length) ids sampled from a model."""
     generator, parts = torch.Generator().manual_seed(seed), []
     for at in range(0, count, SAMPLE_ROWS):
@@ -155,7 +156,7 @@ def sample_rows(model: Any, count: int, length: int, seed: int = 0) -> np.ndarra
 
 @torch.no_grad()
 def true_errors(
-    network: Any, language: KnownLanguage, prompt: int, own: bool, seed: int
+    network: LSTM, language: KnownLanguage, prompt: int, own: bool, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """(n, length − prompt) each: KL(truth ‖ network) of the next token, and the network's nats of a true token.
 
@@ -234,7 +235,7 @@ def run_translator(seed: int, sampled: float, size: TranslatorSize, pairs: PairD
 
 
 @torch.no_grad()
-def predict_given_truth(network: Any, pairs: PairData) -> list[str]:
+def predict_given_truth(network: Seq2Seq, pairs: PairData) -> list[str]:
     """The most likely token at each position of each held-out target, given the true tokens before it, as a text."""
     objective = Seq2SeqObjective({"rows": 64, "length": 10**6})
     order, texts = objective.layout.validation_order(pairs.test), [""] * len(pairs.targets)
@@ -409,7 +410,7 @@ def draw(tables: Tables, figure: plot.Figure) -> None:
     for _, cells, _ in scores:
         for x, cell in enumerate(cells):
             right.annotate(f"{cell[0]:.1f}", (x, cell[0]), (8, 4), textcoords="offset points", fontsize=9)
-    limits = (-0.4, len(columns) - 0.6)
     plot.lines(
-        right, scores, ticks=list(columns), bars=True, gap=0.07, ylabel="BLEU", xlim=limits, title="A translator"
-    )
+        right, scores, ticks=list(columns), bars=True, gap=0.07,
+        ylabel="BLEU", title="A translator", xlim=(-0.4, len(columns) - 0.6),
+    )  # fmt: skip

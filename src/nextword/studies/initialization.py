@@ -354,8 +354,10 @@ def _draw_rows(table: Table, axes: plot.Axes, column: str, color: str, marker: s
         plot.dot(axes, cell, y + shift, color, marker=marker, size=6)
         text = f"{cell[0]:.2f}" if column == BITS else f"{cell[0]:.0f} {column.split()[0]}"
         box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # hides the grid
-        where = {"textcoords": "offset points", "va": "center_baseline", "fontsize": 9, "bbox": box}
-        axes.annotate(text, (cell[2], y + shift), (8, 0), color=color, **where)
+        axes.annotate(
+            text, (cell[2], y + shift), (8, 0), textcoords="offset points", va="center_baseline", fontsize=9,
+            color=color, bbox=box,
+        )  # fmt: skip
 
 
 def _draw_layers(table: Table, axes: plot.Axes, column: str, title: str) -> None:

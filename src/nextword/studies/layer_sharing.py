@@ -92,7 +92,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     rows: list[tuple[Any, ...]] = [
         (
             share,
-            sum(p.numel() for p in network.parameters()),
+            network.num_parameters(),
             sum(p.numel() for part in (network.attending, network.feeding) for p in part.parameters()),
             stats.median_and_range(nats[share].mean(1).tolist()),
             stats.median_and_range((100 * hits[share].mean(1)).tolist()),

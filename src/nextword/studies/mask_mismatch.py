@@ -37,6 +37,7 @@ from torch import Tensor
 
 from nextword.batching.token_stream import Stream
 from nextword.core.types import Inputs
+from nextword.models.bert import BERT
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
@@ -141,7 +142,7 @@ def label_rows(labeled: Sequence[Labeled], classes: Sequence[Any], tokenizer: To
     return LabeledRows(ids, np.arange(length) < sizes[:, None], labels)
 
 
-def probe(network: Any, task: RowTask) -> np.ndarray:
+def probe(network: BERT, task: RowTask) -> np.ndarray:
     """Whether a linear probe on the last layer is right about each labeled test word: (words,) bool."""
     classify = fit_probe(*_labeled_vectors(network, task.train), len(task.classes))
     vectors, labels = _labeled_vectors(network, task.test)
@@ -149,7 +150,7 @@ def probe(network: Any, task: RowTask) -> np.ndarray:
 
 
 @torch.no_grad()
-def _labeled_vectors(network: Any, rows: LabeledRows) -> tuple[Tensor, Tensor]:
+def _labeled_vectors(network: BERT, rows: LabeledRows) -> tuple[Tensor, Tensor]:
     """The vectors (N, D) of all labeled words, and the labels (N,)."""
     vectors = []
     for part in slices(len(rows.ids), BATCH):
@@ -198,7 +199,7 @@ def run_seed(seed: int, size: Size, text: Text, tasks: Sequence[RowTask]) -> dic
     for name, masking in MASKING.items():
         network = make_bert(size, text.vocabulary, seed)
 
-        def check(step: int, network: Any = network) -> None:
+        def check(step: int, network: BERT = network) -> None:
             if STOPPED in results:
                 return
             nats = score_masked(network, objective, text.test)[0]
@@ -212,7 +213,7 @@ def run_seed(seed: int, size: Size, text: Text, tasks: Sequence[RowTask]) -> dic
     return results
 
 
-def measure_network(network: Any, size: Size, text: Text, tasks: Sequence[RowTask]) -> Values:
+def measure_network(network: BERT, size: Size, text: Text, tasks: Sequence[RowTask]) -> Values:
     masked = always_masked(size, text.vocabulary)
     corrupted = masked_lm(size, text.vocabulary, masked=0.0, replaced=1.0)
     return {
@@ -224,7 +225,7 @@ def measure_network(network: Any, size: Size, text: Text, tasks: Sequence[RowTas
 
 
 @torch.no_grad()
-def score_visible(network: Any, objective: MaskedObjective, text: Stream) -> np.ndarray:
+def score_visible(network: BERT, objective: MaskedObjective, text: Stream) -> np.ndarray:
     """Nats of the tokens that an objective would mask, given unmasked."""
     nats = []
     for batch in objective.validation_batches(text):
@@ -235,7 +236,7 @@ def score_visible(network: Any, objective: MaskedObjective, text: Stream) -> np.
 
 
 @torch.no_grad()
-def detect_wrong(network: Any, objective: MaskedObjective, text: Stream) -> np.ndarray:
+def detect_wrong(network: BERT, objective: MaskedObjective, text: Stream) -> np.ndarray:
     """For each row, the share of pairs in which a random token has more nats than an original one; chance is 0.5.
 
     Rows in which nothing was replaced are left out.

@@ -28,6 +28,7 @@ from torch import Tensor
 
 from nextword.batching.token_stream import Stream
 from nextword.core.types import Inputs, Vocabulary
+from nextword.models.base import Network
 from nextword.models.encoder import PREDICTED
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
@@ -147,20 +148,20 @@ def run_gpt2(seed: int, size: Size, text: Text, holes: Holes, with_rescoring: bo
         return {GPT: _score(log_p, holes), RESCORED: _score(rescore(network, log_p, holes), holes)}
 
 
-def predict_from_left(network: Any, holes: Holes, part: slice) -> Tensor:
+def predict_from_left(network: Network, holes: Holes, part: slice) -> Tensor:
     """log p of every token at the masked position, given the left context: (n, V)."""
     h = network.hidden(Inputs(torch.from_numpy(holes.ids[part])), None)[0][-1]
     return network.readout.log_probs(h[torch.arange(len(h)), torch.from_numpy(holes.at[part]) - 1])
 
 
-def rescore(network: Any, log_p: Tensor, holes: Holes) -> Tensor:
+def rescore(network: Network, log_p: Tensor, holes: Holes) -> Tensor:
     """Redistribute the joint probability of the best candidates by how well the rest of the row follows each."""
     best, which = log_p.topk(min(CANDIDATES, log_p.shape[1]), 1)  # (n, k)
     rest = torch.stack([_score_rest(network, holes, part, which[part]) for part in slices(len(log_p), 1)])
     return log_p.scatter(1, which, (best + rest).log_softmax(1) + best.logsumexp(1, keepdim=True))
 
 
-def _score_rest(network: Any, holes: Holes, part: slice, candidates: Tensor) -> Tensor:
+def _score_rest(network: Network, holes: Holes, part: slice, candidates: Tensor) -> Tensor:
     """log p of what follows the masked position of one row, for each candidate: (k,)."""
     row, at = torch.from_numpy(holes.ids[part])[0], int(holes.at[part][0])
     end = int(holes.is_token[part].sum())

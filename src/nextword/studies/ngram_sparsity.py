@@ -103,7 +103,8 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     require(len(held), MIN_HELD, "held-out words", corpus)
     ids = np.asarray(train.ids[: QUICK_TOKENS if settings.quick else None])
     size, boundary, seed = len(tokenizer), tokenizer.begin, settings.seeds[0]
-    counted: Any = [*count_ngrams(ids, MAX_ORDER, size, boundary, memory=1 << 60)][-1]
+    counted = [*count_ngrams(ids, MAX_ORDER, size, boundary, memory=1 << 60)][-1]
+    assert isinstance(counted, NgramCounts)
     stream = np.concatenate([[boundary], held.ids]).astype(np.uint32)
     nats: dict[str, list[np.ndarray]] = {name: [] for name in ESTIMATORS}  # of each held-out token, by order
     stored = []
@@ -147,7 +148,8 @@ def limit_order(counted: NgramCounts, n: int) -> NgramCounts:
 
 
 def make_trie(counted: NgramCounts, estimator: Estimator) -> Trie:
-    trie: Any = [*estimate(counted, estimator, np.zeros(counted.size, bool))][-1]
+    trie = [*estimate(counted, estimator, np.zeros(counted.size, bool))][-1]
+    assert isinstance(trie, Trie)
     return trie
 
 

@@ -35,6 +35,7 @@ from nextword.batching.masked import SentencePairs, Sentences, Texts, derive_key
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import DataError
 from nextword.core.types import Vocabulary
+from nextword.models.bert import BERT
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
@@ -166,9 +167,10 @@ def run_seed(seed: int, pair: str, size: Size, mlm: Size, text: Text) -> tuple[l
 
 
 @torch.no_grad()
-def classify_pairs(network: Any, objective: MaskedObjective, text: Stream) -> np.ndarray:
+def classify_pairs(network: BERT, objective: MaskedObjective, text: Stream) -> np.ndarray:
     """100 for each held-out pair classified correctly, else 0. Nothing is masked."""
     results = []
+    assert network.next_sentence is not None
     for batch in objective.validation_batches(text):
         assert batch.pair_labels is not None
         inputs = batch.inputs

@@ -39,6 +39,7 @@ import torch
 from nextword.batching.examples import UnknownWords
 from nextword.core.errors import Unsupported
 from nextword.data.corpus import Corpus
+from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.loading import load
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
@@ -154,7 +155,7 @@ def _probe_run(
     settings: Settings, corpus: Corpus, questions: Sequence[Question], progress: Progress
 ) -> tuple[NetworkHits, list[ProbeTask], dict[str, Any]]:
     with torch.random.fork_rng():
-        model: Any = load(settings.run)
+        model: EmbeddingMixin = load(settings.run)
     if "embed" not in model.can:
         raise Unsupported(
             f"{settings.run} has no layers of vectors to probe. Choose a run of a network that can embed.",
@@ -235,9 +236,11 @@ class Accuracy(NamedTuple):
     def depth(self) -> int:
         return self.valid.shape[1] - 1
 
-    def interval(self, select: Any, single_network: bool) -> list[float]:
-        """Interval of a function of the test accuracies (…, L + 1) → (…)."""
-        seeds, draws = select(self.test), select(self.test_draws)
+    def interval(self, single_network: bool, layers: Sequence[int], minus: Sequence[int] = ()) -> list[float]:
+        """Of the mean test accuracy of these layers, minus that of others."""
+        seeds, draws = (
+            a[:, layers].mean(1) - (a[:, minus].mean(1) if minus else 0.0) for a in (self.test, self.test_draws)
+        )
         return interval_of(float(seeds.mean()), seeds, draws, single_network)
 
 
@@ -275,7 +278,7 @@ def make_tables(
 
 def _layers(accuracies: Accuracies, names: Sequence[str], single: bool) -> Table:
     rows = [
-        (network, layer, *(by_task[name].interval(lambda a, i=layer: a[:, i], single) for name in names))
+        (network, layer, *(by_task[name].interval(single, [layer]) for name in names))
         for network, by_task in accuracies.items()
         for layer in range(by_task[names[0]].depth + 1)
     ]
@@ -312,7 +315,7 @@ def _differences(accuracies: Accuracies, names: Sequence[str], single: bool) -> 
         rivals |= {EMBEDDING: [0] * len(names), LAST: [depth] * len(names), COMMON: [depth + 1] * len(names)}
         for rival, layers in rivals.items():
             cells = [
-                by_task[name].interval(lambda a, i=by_task[name].best, j=layer: a[:, i] - a[:, j], single)
+                by_task[name].interval(single, [by_task[name].best], [layer])
                 for name, layer in zip(names, layers, strict=True)
             ]
             rows.append((network, rival, *cells))
@@ -327,11 +330,8 @@ def _halves(accuracies: Accuracies, names: Sequence[str], single: bool) -> Table
         depth = by_task[names[0]].depth
         half = depth // 2
         if half:
-            lower, upper = slice(1, 1 + half), slice(1 + depth - half, 1 + depth)
-            cells = (
-                accuracy.interval(lambda a, p=lower, q=upper: a[:, p].mean(1) - a[:, q].mean(1), single)
-                for accuracy in by_task.values()
-            )
+            lower, upper = range(1, 1 + half), range(1 + depth - half, 1 + depth)
+            cells = (accuracy.interval(single, lower, upper) for accuracy in by_task.values())
             rows.append((network, *cells))
     title = "Test accuracy of the lower half of the layers minus the upper half, in points: mean and 95 % interval"
     return Table(title, ("network", *names), rows)

@@ -220,7 +220,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         for (name, drop), rate in chosen.items()
     }
     with isolated():
-        parameters = sum(p.numel() for p in make_network(search[0], text.vocabulary).parameters())
+        parameters = make_network(search[0], text.vocabulary).num_parameters()
     epochs = steps * size.rows * size.length / len(text.train)
     return {
         "optimizers": _optimizers(outcomes, chosen, grids),

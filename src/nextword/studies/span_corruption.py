@@ -37,7 +37,6 @@ from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
 from nextword.studies._experiment import (
     choose_size,
-    count_parameters,
     describe_corpus,
     held_out_split,
     isolated,
@@ -101,7 +100,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     }
     runs = run_parallel(jobs, progress, uses_gpu=True)
     with isolated():
-        parameters = count_parameters(make_network(size, pairs.tokenizer, 0))
+        parameters = make_network(size, pairs.tokenizer, 0).num_parameters()
     examples = "; ".join(
         f"{name}: {len(task.train):,} examples, {len(task.sources):,} held out" for name, task in tasks.items()
     )

@@ -39,6 +39,7 @@ from nextword.studies import _statistics as stats
 from nextword.studies._experiment import run_parallel
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies.elmo_layers import cache_in
+from nextword.tasks.classification import Classifier
 from nextword.tasks.text_data import read_text_data
 from nextword.training.train import train_events
 
@@ -172,7 +173,7 @@ def run_stage_3(out: str, data: str, source: str, variant: str, seed: int, size:
     changes += [OFF[variant]] if variant in OFF else []
     changes += ["phase.*.trains=0"] if variant == AT_ONCE else ["task.pooling=last"] if variant == LAST else []
     transfer.run(CLASSIFIED, source, data, out, seed=seed, scratch=variant == NEITHER, changes=changes, device="cpu")
-    model: Any = load(out, "cpu")
+    model: Classifier = load(out, "cpu")
     rows = read_text_data(data).splits["test"]
     return Prediction(model.task.decode(model.logits(rows.texts)), model.task.encode_labels(rows.labels or ()))
 
@@ -218,7 +219,7 @@ def _run_stages(
     def report(before: int, done: float, _: float) -> None:
         progress(before + done, total)
 
-    def path(*parts: Any) -> str:
+    def path(*parts: object) -> str:
         return str(here / "-".join(map(str, parts)).replace(" ", "_"))
 
     jobs: dict[Any, Any] = {

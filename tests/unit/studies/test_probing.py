@@ -170,7 +170,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(_experiment, "num_cores", lambda: 1)
     monkeypatch.setattr(study, "QUICK", TINY)
     monkeypatch.setattr(study, "PIECES", 300)
-    monkeypatch.setattr(study, "DRAWS", 50)
+    monkeypatch.setattr(study.stats, "DRAWS", 50)
 
 
 def run_probing(settings: Settings) -> Finding:
