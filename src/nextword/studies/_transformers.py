@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.batching.token_stream import ROW, Stream, prepare
-from nextword.core.types import Batch, Inputs, Vocabulary
+from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.data.corpus import Corpus
 from nextword.models.base import Network
 from nextword.models.bert import BERT, BERTConfig
@@ -190,15 +190,22 @@ def train_gpt2(seed: int, size: Size, text: Text) -> GPT2:
     """A GPT-2 trained on the rows that BERT reads, with nothing masked."""
     torch.manual_seed(seed)
     network = scale_weights(GPT2(GPT2Config(**size.shape), text.vocabulary))
-
-    def loss(batch: Batch) -> Tensor:
-        inputs = Inputs(original_ids(batch), batch.inputs.token_mask)
-        targets = next_token_targets(inputs, text.vocabulary.size).reshape(-1)
-        h = network.hidden(inputs, None)[0][-1]
-        return network.readout.total(h.reshape(-1, h.shape[-1]), targets) / (targets >= 0).sum()
-
-    train(network, masked_lm(size, text.vocabulary).batches(text.train, seed, 0), loss, size)
+    rows = masked_lm(size, text.vocabulary).batches(text.train, seed, 0)
+    batches = (predict_next(batch, text.vocabulary) for batch in rows)
+    train(network, batches, lambda batch: next_token_loss(network, batch), size)
     return network
+
+
+def predict_next(batch: Batch, words: Vocabulary) -> Batch:
+    """The same rows unmasked; the target of each token is the next one."""
+    inputs = Inputs(original_ids(batch), batch.inputs.token_mask)
+    targets = next_token_targets(inputs, words.size)
+    return Batch(inputs, targets, reset_state=True, num_targets=int((targets != IGNORE).sum()))
+
+
+def next_token_loss(network: GPT2, batch: Batch) -> Tensor:
+    h = network.hidden(batch.inputs, None)[0][-1]
+    return network.readout.total(h.flatten(0, 1), batch.targets.flatten()) / batch.num_targets
 
 
 # ------------------------------------------------------------------------------------------------ masked tokens

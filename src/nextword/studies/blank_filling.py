@@ -43,7 +43,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice, pairwise
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -65,20 +65,21 @@ from nextword.generation.infilling import (
 )
 from nextword.models.base import Network
 from nextword.models.bert import BERT, BERTConfig
-from nextword.models.framing import next_token_targets
 from nextword.models.glm import GLM, GLMConfig
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.objectives.blank_infilling import BlankInfillingObjective
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
 from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
-from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
+from nextword.studies._study import Cell, Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
     Text,
     encode_corpus,
     masked_lm,
+    next_token_loss,
     original_ids,
+    predict_next,
     scale_weights,
     slices,
     train,
@@ -126,7 +127,6 @@ ACCURACY, NATS = "accuracy, %", "nats per word"
 
 # ------------------------------------------------------------------------------------------------ training
 
-Trained = TypeVar("Trained", bound=Network)
 Reading = tuple[int, int, int]  # steps, tokens read, tokens predicted
 
 
@@ -135,37 +135,31 @@ def train_glm(seed: int, size: Size, text: Text) -> tuple[GLM, Reading]:
     network = scale_weights(GLM(GLMConfig(**size.shape), text.vocabulary))
     rows = {"rows": size.rows, "length": size.length}
     objective = BlankInfillingObjective(rows, text.vocabulary, 1.0, 0.0, 0.0, MASKED_SHARE, SPAN_LENGTH)
-    batches = take_out_spans(_rows(size, text, seed), text.vocabulary, seed)
+    batches = take_out_spans(make_rows(size, text, seed), text.vocabulary, seed)
     fewer = replace(size, steps=equal_steps(size, text))
-    return _train(network, batches, lambda batch: objective.loss(network, batch, None).value, fewer)
+    return network, train_counted(network, batches, lambda batch: objective.loss(network, batch, None).value, fewer)
 
 
 def train_bert(seed: int, size: Size, text: Text) -> tuple[BERT, Reading]:
     """With pre-norm layers, like the other networks, because they learn faster."""
     torch.manual_seed(seed)
     network = scale_weights(BERT(BERTConfig(**size.shape, norms="before"), text.vocabulary))
-    objective = masked_lm(size, text.vocabulary, share=MASKED_SHARE)
-    return _train(network, _rows(size, text, seed), lambda batch: objective.loss(network, batch, None).value, size)
+    objective, batches = masked_lm(size, text.vocabulary, share=MASKED_SHARE), make_rows(size, text, seed)
+    return network, train_counted(network, batches, lambda batch: objective.loss(network, batch, None).value, size)
 
 
 def train_gpt2(seed: int, size: Size, text: Text) -> tuple[GPT2, Reading]:
     torch.manual_seed(seed)
     network = scale_weights(GPT2(GPT2Config(**size.shape), text.vocabulary))
-
-    def loss(batch: Batch) -> Tensor:
-        h = network.hidden(batch.inputs, None)[0][-1]
-        return network.readout.total(h.flatten(0, 1), batch.targets.flatten()) / batch.num_targets
-
-    return _train(network, (predict_next(batch, text.vocabulary) for batch in _rows(size, text, seed)), loss, size)
+    batches = (predict_next(batch, text.vocabulary) for batch in make_rows(size, text, seed))
+    return network, train_counted(network, batches, lambda batch: next_token_loss(network, batch), size)
 
 
-def _rows(size: Size, text: Text, seed: int) -> Iterator[Batch]:
+def make_rows(size: Size, text: Text, seed: int) -> Iterator[Batch]:
     return masked_lm(size, text.vocabulary, share=MASKED_SHARE).batches(text.train, seed, 0)
 
 
-def _train(
-    network: Trained, batches: Iterator[Batch], loss: Callable[[Batch], Tensor], size: Size
-) -> tuple[Trained, Reading]:
+def train_counted(network: Network, batches: Iterator[Batch], loss: Callable[[Batch], Tensor], size: Size) -> Reading:
     network.to(choose_device())
     tokens = predicted = 0
 
@@ -176,14 +170,7 @@ def _train(
             yield to_device(batch, network.device)
 
     train(network, counted(), loss, size)
-    return network, (size.steps, tokens, predicted)
-
-
-def predict_next(batch: Batch, words: Vocabulary) -> Batch:
-    """The same rows unmasked; the target of each token is the next one."""
-    inputs = Inputs(original_ids(batch), batch.inputs.token_mask)
-    targets = next_token_targets(inputs, words.size)
-    return Batch(inputs, targets, reset_state=True, num_targets=int((targets != IGNORE).sum()))
+    return size.steps, tokens, predicted
 
 
 def take_out_spans(batches: Iterator[Batch], words: Vocabulary, seed: int) -> Iterator[Batch]:
@@ -227,7 +214,7 @@ def count_tokens(batch: Batch) -> int:
 
 def equal_steps(size: Size, text: Text) -> int:
     """Steps in which GLM reads as many tokens as the other networks in theirs."""
-    rows = list(islice(_rows(size, text, 0), COUNTED_BATCHES))
+    rows = list(islice(make_rows(size, text, 0), COUNTED_BATCHES))
     spans = take_out_spans(iter(rows), text.vocabulary, 0)
     return round(size.steps * sum(map(count_tokens, rows)) / sum(map(count_tokens, spans)))
 
@@ -652,11 +639,11 @@ def _differences(values: Values, groups: dict[str, np.ndarray]) -> Table:
     rows = []
     for method, other in (*((GLM_NAME, other) for other in METHODS if other != GLM_NAME), (BERT_GIVEN, AT_ONCE)):
         for words, group in groups.items():
-            cells = []
+            cells: list[Cell] = []
             for kind, sign in ((ACCURACY, 1.0), (NATS, -1.0)):
                 this, that = values.get((method, kind)), values.get((other, kind))
-                has_both = this is not None and that is not None
-                cells.append(stats.mean_interval(sign * (this - that)[:, group]) if has_both else None)  # type: ignore[operator]
+                is_missing = this is None or that is None
+                cells.append(None if is_missing else stats.mean_interval(sign * (this - that)[:, group]))
             rows.append((method, other, words, *cells))
     columns = ("method", "compared with", "words", ACCURACY, NATS)
     title = "Advantage in points and in nats (negative: worse), mean and 95 % interval"
@@ -681,49 +668,38 @@ def _training(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
 def judge(tables: Tables) -> list[Part]:
     # BERT without a given length has two rankings; the better one counts
     bert = max((BERT_NAME, BY_PSEUDO), key=lambda method: tables[ACCURACY].cell(SEVERAL, method=method)[0])
-    compare = _Comparison(tables)
+    side_results = (
+        (ACCURACY, GLM_NAME, BERT_GIVEN, "GLM is right more often than BERT with a given length."),
+        (NATS, GLM_NAME, BERT_GIVEN, "GLM gives more probability than BERT with a given length."),
+        (NATS, GLM_NAME, AT_ONCE, "GLM gives more than BERT predicting all pieces at once."),
+        (NATS, BERT_GIVEN, AT_ONCE, "BERT gives more piece by piece than all at once."),
+        (ACCURACY, GLM_NAME, GPT_GIVEN, "GLM is right more often than GPT-2 with a given length."),
+        (ACCURACY, GLM_NAME, RESCORED, "GLM is right more often than GPT-2 with rescoring."),
+        (NATS, GLM_NAME, RESCORED, "GLM gives more probability than GPT-2 with rescoring."),
+    )
     return [
-        compare.accuracy(GLM_NAME, bert, "Without a given length, GLM is right more often than BERT."),
-        compare.accuracy(GLM_NAME, GPT, "Without a given length, GLM is right more often than GPT-2."),
-        compare.nats(GLM_NAME, BERT_NAME, "GLM gives the true words more probability than BERT."),
-        compare.nats(GLM_NAME, GPT, "GLM gives the true words more probability than GPT-2."),
-        compare.accuracy(GLM_NAME, BERT_GIVEN, "GLM is right more often than BERT with a given length.", decides=False),
-        compare.nats(GLM_NAME, BERT_GIVEN, "GLM gives more probability than BERT with a given length.", decides=False),
-        compare.nats(GLM_NAME, AT_ONCE, "GLM gives more than BERT predicting all pieces at once.", decides=False),
-        compare.nats(BERT_GIVEN, AT_ONCE, "BERT gives more piece by piece than all at once.", decides=False),
-        compare.accuracy(GLM_NAME, GPT_GIVEN, "GLM is right more often than GPT-2 with a given length.", decides=False),
-        compare.accuracy(GLM_NAME, RESCORED, "GLM is right more often than GPT-2 with rescoring.", decides=False),
-        compare.nats(GLM_NAME, RESCORED, "GLM gives more probability than GPT-2 with rescoring.", decides=False),
-        compare.accuracy(GLM_NAME, bert, "For single words, GLM is right more often than BERT.", "1", decides=False),
+        _compare(tables, ACCURACY, GLM_NAME, bert, "Without a given length, GLM is right more often than BERT."),
+        _compare(tables, ACCURACY, GLM_NAME, GPT, "Without a given length, GLM is right more often than GPT-2."),
+        _compare(tables, NATS, GLM_NAME, BERT_NAME, "GLM gives the true words more probability than BERT."),
+        _compare(tables, NATS, GLM_NAME, GPT, "GLM gives the true words more probability than GPT-2."),
+        *(_compare(tables, *comparison, decides=False) for comparison in side_results),
+        _compare(tables, ACCURACY, GLM_NAME, bert, "For single words, GLM is right more often than BERT.", "1", False),
     ]
 
 
-class _Comparison(NamedTuple):
-    tables: Tables
-
-    def _cells(self, kind: str, method: str, other: str, words: str) -> tuple[Any, float, float]:
-        cell = self.tables["differences"].cell(kind, method=method, compared_with=other, words=words)
-        this, that = (self.tables[kind].cell(words, method=name)[0] for name in (method, other))
-        return cell, this, that
-
-    def accuracy(self, method: str, other: str, statement: str, words: str = SEVERAL, decides: bool = True) -> Part:
-        cell, this, that = self._cells(ACCURACY, method, other, words)
-        blanks = "blanks of several words" if words == SEVERAL else "blanks of one word"
-        gain = stats.format_gain(cell[0], "points", 1)
-        evidence = f"“{method}” fills {this:.1f} % of the {blanks} right, “{other}” {that:.1f} %: {gain}."
-        return Part(
-            statement, stats.is_above(cell), evidence, f"points better: {stats.format_interval(cell, 1)}", decides
-        )
-
-    def nats(self, method: str, other: str, statement: str, decides: bool = True) -> Part:
-        cell, this, that = self._cells(NATS, method, other, SEVERAL)
-        gain = stats.format_gain(cell[0], "nats", 2)
-        evidence = (
-            f"In blanks of several words a true word costs “{method}” {this:.2f} nats, “{other}” {that:.2f}: {gain}."
-        )
-        return Part(
-            statement, stats.is_above(cell), evidence, f"nats better: {stats.format_interval(cell, 2)}", decides
-        )
+def _compare(
+    tables: Tables, kind: str, method: str, other: str, statement: str, words: str = SEVERAL, decides: bool = True
+) -> Part:
+    cell = tables["differences"].cell(kind, method=method, compared_with=other, words=words)
+    this, that = (tables[kind].cell(words, method=name)[0] for name in (method, other))
+    unit, digits = ("points", 1) if kind == ACCURACY else ("nats", 2)
+    blanks = "blanks of several words" if words == SEVERAL else "blanks of one word"
+    if kind == ACCURACY:
+        evidence = f"“{method}” fills {this:.1f} % of the {blanks} right, “{other}” {that:.1f} %"
+    else:
+        evidence = f"In {blanks} a true word costs “{method}” {this:.2f} nats, “{other}” {that:.2f}"
+    evidence += f": {stats.format_gain(cell[0], unit, digits)}."
+    return stats.judge_interval(statement, cell, evidence, f"{unit} better", digits, decides=decides)
 
 
 # ------------------------------------------------------------------------------------------------ draw
@@ -754,7 +730,7 @@ def _draw_panel(table: Table, axes: plot.Axes, title: str, label: str) -> None:
         color, style = STYLES[method]
         shift = 0.03 * (i - (len(methods) - 1) / 2)  # keeps the intervals apart
         cells = [table.cell(column, method=method) for column in words]
-        x = [at + shift for at in range(len(words))]
+        x = [position + shift for position in range(len(words))]
         labels.append((plot.line(axes, x, cells, color, style, bars=True, width=1.2, size=4.5), method, color))
     axes.set_xticks(range(len(words)), words)
     axes.set(xlabel="missing words", ylabel=label, title=title)

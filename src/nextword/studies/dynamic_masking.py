@@ -21,7 +21,7 @@ import numpy as np
 
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
-from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
+from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel, stack_seeds
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -67,11 +67,10 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     require(len(text.train), tokens // 4, "training tokens", corpus)
     jobs: dict[Any, Any] = {(name, seed): (run_seed, (seed, name, size, text)) for seed in seeds for name in MASKING}
     runs = run_parallel(jobs, progress)
-    values = {(name, c): np.stack([runs[name, seed][c] for seed in seeds]) for name in MASKING for c in COLUMNS}
-    levels = [(n, *(stats.median_and_range(values[n, c].mean(1).tolist()) for c in COLUMNS)) for n in MASKING]
-    differences = [
-        (n, *(stats.mean_interval(values[n, c] - values[NEW, c]) for c in COLUMNS)) for n in MASKING if n != NEW
-    ]
+    values = {(name, c): stack_seeds(runs, (name,), c) for name in MASKING for c in COLUMNS}
+    levels = [(n, *(stats.median_of_means(values[n, c]) for c in COLUMNS)) for n in MASKING]
+    others = [n for n in MASKING if n != NEW]
+    differences = [(n, *(stats.mean_interval(values[n, c] - values[NEW, c]) for c in COLUMNS)) for n in others]
     return {
         "masks": Table("Held-out text, median and range over seeds", ("masks", *COLUMNS), levels),
         "differences": Table("Difference from new masks, mean and 95 % interval", ("masks", *COLUMNS), differences),
@@ -109,13 +108,14 @@ def judge(tables: Tables) -> list[Part]:
 def _compare(tables: Tables, column: str, name: str, statement: str, bound: float = 0.0, decides: bool = True) -> Part:
     cell = tables["differences"].cell(column, masks=name)
     new, other = (tables["masks"].cell(column, masks=masks)[0] for masks in (NEW, name))
-    return Part(
+    return stats.judge_interval(
         statement,
-        stats.is_above(cell, bound),
+        cell,
         f"A masked {'word' if column == WHOLE else 'token'} costs {new:.3f} nats with {NEW} and {other:.3f} with "
         f"“{name}”.",
-        f"“{name}” minus {NEW}: {stats.format_interval(cell)}",
-        decides,
+        f"“{name}” minus {NEW}",
+        test=lambda cell: stats.is_above(cell, bound),
+        decides=decides,
     )
 
 

@@ -33,7 +33,7 @@ from nextword.models.encoder import BidirectionalEncoder
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
-from nextword.studies._experiment import describe_corpus, isolated, open_text, require, run_parallel
+from nextword.studies._experiment import describe_corpus, isolated, open_text, require, run_parallel, stack_seeds
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -79,13 +79,12 @@ class SharedEncoder(BidirectionalEncoder):
 
 
 def measure(settings: Settings, progress: Progress) -> Measured:
-    corpus, seeds = open_text(settings.data), settings.seeds
+    corpus = open_text(settings.data)
     size, one = (QUICK, QUICK_ONE) if settings.quick else (FULL, ONE)
     text, tokenizer = encode_corpus(corpus, PIECES)
     require(len(text.train), MIN_TOKENS, "training tokens", corpus)
-    jobs: dict[Any, Any] = {seed: (run_seed, (seed, size, one, text)) for seed in seeds}
-    runs = run_parallel(jobs, progress)
-    nats, hits = ({share: np.stack([runs[seed][share][i] for seed in seeds]) for share in SHARE} for i in (0, 1))
+    runs = run_parallel({(seed,): (run_seed, (seed, size, one, text)) for seed in settings.seeds}, progress)
+    nats, hits = ({share: stack_seeds(runs, (), share, i) for share in SHARE} for i in (0, 1))
     baseline = frequency_nats(text.train, always_masked(size, text.vocabulary), text.test, text.vocabulary.size)
     with isolated():
         networks = {share: SharedEncoder(BERTConfig(**size.shape), text.vocabulary, share) for share in SHARE}
@@ -94,8 +93,8 @@ def measure(settings: Settings, progress: Progress) -> Measured:
             share,
             network.num_parameters(),
             sum(p.numel() for part in (network.attending, network.feeding) for p in part.parameters()),
-            stats.median_and_range(nats[share].mean(1).tolist()),
-            stats.median_and_range((100 * hits[share].mean(1)).tolist()),
+            stats.median_of_means(nats[share]),
+            stats.median_of_means(100 * hits[share]),
         )
         for share, network in networks.items()
     ]
@@ -169,17 +168,16 @@ def _costs_little(tables: Tables, share: str, worth: float) -> Part:
     nats, none = (tables["shared"].cell(NATS, shared=name)[0] for name in (share, NONE))
     name = {FEED_FORWARD: "the feed-forward network"}.get(share, share)
     uses_context = worth >= USES_CONTEXT
-    baseline = (
-        f"of the {worth:.2f} nats that context is worth to it."
-        if uses_context
-        else "hardly better than token frequencies, so the cost cannot be judged."
-    )
-    return Part(
+    baseline = "hardly better than token frequencies, so the cost cannot be judged."
+    if uses_context:
+        baseline = f"of the {worth:.2f} nats that context is worth to it."
+    return stats.judge_interval(
         f"Sharing {name} costs at most {stats.format_percent(LITTLE)} of what context is worth.",
-        stats.is_below(cell, LITTLE * worth) if uses_context else None,
+        cell,
         f"A masked token costs {nats:.3f} nats if the layers share {name} and {none:.3f} if they share nothing, "
         f"{baseline}",
-        f"nats more: {stats.format_interval(cell)}",
+        "nats more",
+        test=lambda cell: stats.is_below(cell, LITTLE * worth) if uses_context else None,
         decides=share == ALL,
     )
 

@@ -26,7 +26,7 @@ both fully trained and stopped early.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -41,7 +41,7 @@ from nextword.models.bert import BERT
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
-from nextword.studies._experiment import describe_corpus, held_out_split, open_text, require, run_parallel
+from nextword.studies._experiment import describe_corpus, held_out_split, open_text, require, run_parallel, stack_seeds
 from nextword.studies._labeled_words import CASE, TAGS, Labeled, label_capitals, read_treebank, treebank_files
 from nextword.studies._probes import fit_probe
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
@@ -163,7 +163,7 @@ def _labeled_vectors(network: BERT, rows: LabeledRows) -> tuple[Tensor, Tensor]:
 
 
 def measure(settings: Settings, progress: Progress) -> Measured:
-    corpus, seeds = open_text(settings.data), settings.seeds
+    corpus = open_text(settings.data)
     size, counts = (QUICK if settings.quick else FULL), SENTENCES[int(settings.quick)]
     text, tokenizer = encode_corpus(corpus, PIECES)
     cased = [label_capitals(corpus, split) for split in ("train", held_out_split(corpus))]
@@ -175,12 +175,9 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     if has_tags:
         tagged = [read_treebank(split) for split in ("train", "test")]
         tasks.append(make_task(TAGS, tagged, counts, tokenizer, size.length))
-    jobs: dict[Any, Any] = {seed: (run_seed, (seed, size, text, tasks)) for seed in seeds}
-    runs = run_parallel(jobs, progress)
+    runs = run_parallel({(seed,): (run_seed, (seed, size, text, tasks)) for seed in settings.seeds}, progress)
     measures = (*(task.name for task in tasks), HIDDEN, VISIBLE, DETECTED)
-    values = {
-        (name, m): np.stack([runs[seed][name][m] for seed in seeds]) for name in ORDER for m in (*measures, STEPS)
-    }
+    values = {(name, m): stack_seeds(runs, (), name, m) for name in ORDER for m in (*measures, STEPS)}
     baselines = {task.name: 100 * task.baseline for task in tasks}
     return {"inputs": _levels(measures, values, baselines), "differences": _differences(measures, values)}, {
         "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens; WordPiece of {len(tokenizer):,}",
@@ -260,9 +257,7 @@ def column_name(measure: str) -> str:
 
 def _levels(measures: Sequence[str], values: dict[Any, np.ndarray], baselines: dict[str, float]) -> Table:
     columns = (*measures, STEPS)
-    rows: list[tuple[Any, ...]] = [
-        (name, *(stats.median_and_range(values[name, m].mean(1).tolist()) for m in columns)) for name in ORDER
-    ]
+    rows: list[tuple[Any, ...]] = [(name, *(stats.median_of_means(values[name, m]) for m in columns)) for name in ORDER]
     rows.append((COMMON, *(baselines.get(m) for m in columns)))
     title = "On plain text, median and range over seeds"
     return Table(title, ("input", *map(column_name, columns)), rows)
@@ -279,55 +274,37 @@ def _differences(measures: Sequence[str], values: dict[Any, np.ndarray]) -> Tabl
 
 # ------------------------------------------------------------------------------------------------ judge
 
-Test = Callable[[Sequence[Any]], bool | None]
-
 
 def judge(tables: Tables) -> list[Part]:
     probes = [name for name in (TAGS, CASE) if column_name(name) in tables["inputs"].columns]
     parts = [_probe_is_worse(tables, name, other, name == probes[0]) for name in probes for other in (MIXED, STOPPED)]
-    if probes:
-        parts.append(
-            _side_result(
-                tables,
-                column_name(probes[0]),
-                NEVER,
-                stats.is_above,
-                f"A network that never saw [MASK] has better vectors than {MIXED} ({probes[0]}).",
-                "A probe is right for {this:.1f} % without any [MASK] and {that:.1f} % with {mixed}.",
-                ("points", 2),
-            )
-        )
-    return [
-        *parts,
-        _side_result(
-            tables,
-            VISIBLE,
-            ONLY,
-            stats.is_above,
-            "It is less sure of a visible token.",
+    side_results = [  # measure, network, test, digits and unit, statement, evidence
+        (
+            VISIBLE, ONLY, stats.is_above, 2, "nats", "It is less sure of a visible token.",
             "The readout gives a visible token {this:.2f} nats with [MASK] only and {that:.2f} with {mixed}.",
-            ("nats", 2),
         ),
-        _side_result(
-            tables,
-            DETECTED,
-            ONLY,
-            stats.is_below,
-            "It is worse at detecting a wrong token.",
+        (
+            DETECTED, ONLY, stats.is_below, 1, "points", "It is worse at detecting a wrong token.",
             "A wrong token has more nats than a right one in {this:.1f} % of the pairs with [MASK] only and in "
             "{that:.1f} % with {mixed}; chance is 50 %.",
-            ("points", 1),
         ),
-        _side_result(
-            tables,
-            HIDDEN,
-            ONLY,
-            stats.is_below,
+        (
+            HIDDEN, ONLY, stats.is_below, 3, "nats",
             "In return, it is better at masked tokens after the same number of steps.",
             "A masked token costs {this:.2f} nats with [MASK] only and {that:.2f} with {mixed}.",
-            ("nats", 3),
         ),
-    ]
+    ]  # fmt: skip
+    if probes:
+        statement = f"A network that never saw [MASK] has better vectors than {MIXED} ({probes[0]})."
+        evidence = "A probe is right for {this:.1f} % without any [MASK] and {that:.1f} % with {mixed}."
+        side_results.insert(0, (column_name(probes[0]), NEVER, stats.is_above, 2, "points", statement, evidence))
+    for column, name, test, digits, unit, statement, evidence in side_results:
+        cell = tables["differences"].cell(column, input=name, minus=MIXED)
+        this, that = (tables["inputs"].cell(column, input=key)[0] for key in (name, MIXED))
+        numbers = evidence.format(this=this, that=that, mixed=MIXED)
+        label = f"difference in {unit}"
+        parts.append(stats.judge_interval(statement, cell, numbers, label, digits, test=test, decides=False))
+    return parts
 
 
 def _probe_is_worse(tables: Tables, name: str, other: str, decides: bool) -> Part:
@@ -336,27 +313,15 @@ def _probe_is_worse(tables: Tables, name: str, other: str, decides: bool) -> Par
     that, only = (tables["inputs"].cell(column, input=key)[0] for key in (other, ONLY))
     step = tables["inputs"].cell(STEPS, input=other)[0]
     is_stopped = other == STOPPED
-    return Part(
+    return stats.judge_interval(
         f"Its vectors of plain text are worse for a linear probe{', and not only undertrained' * is_stopped} ({name}).",
-        stats.is_below(cell),
+        cell,
         f"For {name}, a probe is right for {only:.1f} % with [MASK] only and {that:.1f} % with {MIXED}"
         + (f", stopped at step {step:.0f}, where it fills in as well." if is_stopped else "."),
-        f"difference in points: {stats.format_interval(cell, 2)}",
-        decides,
-    )
-
-
-def _side_result(
-    tables: Tables, column: str, name: str, test: Test, statement: str, evidence: str, unit: tuple[str, int]
-) -> Part:
-    cell = tables["differences"].cell(column, input=name, minus=MIXED)
-    this, that = (tables["inputs"].cell(column, input=key)[0] for key in (name, MIXED))
-    return Part(
-        statement,
-        test(cell),
-        evidence.format(this=this, that=that, mixed=MIXED),
-        f"difference in {unit[0]}: {stats.format_interval(cell, unit[1])}",
-        decides=False,
+        "difference in points",
+        digits=2,
+        test=stats.is_below,
+        decides=decides,
     )
 
 

@@ -18,7 +18,6 @@ Verdict: BERT must beat GPT-2 in accuracy and in nats. The other two comparisons
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -32,7 +31,7 @@ from nextword.models.base import Network
 from nextword.models.encoder import PREDICTED
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
-from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
+from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel, stack_seeds
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import (
     Size,
@@ -94,7 +93,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         jobs[FEWER, seed] = (run_gpt2, (seed, fewer, text, holes, False))
     results = run_parallel(jobs, progress)
     runs = {(name, seed): scores for (_, seed), by_name in results.items() for name, scores in by_name.items()}
-    nats, hits = ({name: np.stack([runs[name, seed][i] for seed in seeds]) for name in NETWORKS} for i in (0, 1))
+    nats, hits = ({name: stack_seeds(runs, (name,), i) for name in NETWORKS} for i in (0, 1))
     return {
         "networks": _networks(nats, hits),
         "differences": _differences(nats, hits),
@@ -237,8 +236,7 @@ def _is_better(tables: Tables, other: str, measure: str, statement: str, decides
     else:
         gain = stats.format_gain(cell[0], "points", 1)
         evidence = f"{BERT} is right for {mine:.1f} % of the masked tokens, {other} for {its:.1f} %: {gain}."
-    uncertainty = f"advantage: {stats.format_interval(cell, 2 if measure == NATS else 1)}"
-    return Part(statement, stats.is_above(cell), evidence, uncertainty, decides)
+    return stats.judge_interval(statement, cell, evidence, "advantage", 2 if measure == NATS else 1, decides=decides)
 
 
 # ------------------------------------------------------------------------------------------------ draw
@@ -254,12 +252,12 @@ def draw(tables: Tables, figure: plot.Figure) -> None:
 
 def _draw_places(table: Table, axes: plot.Axes) -> None:
     ticks = [f"{low}–{high}" for low, high in zip(table.column("from"), table.column("to"), strict=True)]
-    labels: list[tuple[float, str, str]] = []
-    x: Sequence[float] = range(len(ticks))
-    for name, color in zip(table.columns[3:], (plot.VERMILION, plot.ORANGE), strict=True):
-        last = plot.line(axes, x, table.column(name), color, bars=True, width=1.2)
-        labels.append((last, f"vs. {name}", color))
+    curves = [
+        (f"vs. {name}", table.column(name), color)
+        for name, color in zip(table.columns[3:], (plot.VERMILION, plot.ORANGE), strict=True)
+    ]
     axes.axhline(0, color=plot.GREY, linewidth=1)
-    axes.set_xticks(range(len(ticks)), ticks)
-    axes.set(xlabel="tokens to the left of the masked one", ylabel="nats saved", title="Advantage of BERT by position")
-    plot.label_lines(axes, labels)
+    plot.lines(
+        axes, curves, ticks=ticks, bars=True, width=1.2,
+        xlabel="tokens to the left of the masked one", ylabel="nats saved", title="Advantage of BERT by position",
+    )  # fmt: skip

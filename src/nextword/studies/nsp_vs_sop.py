@@ -24,7 +24,6 @@ SOP must give more than chance on NSP. Where a task is not learned at all, trans
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +38,7 @@ from nextword.models.bert import BERT
 from nextword.objectives.masked import MaskedObjective
 from nextword.studies import _figures as plot
 from nextword.studies import _statistics as stats
-from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel
+from nextword.studies._experiment import describe_corpus, open_text, require, run_parallel, stack_seeds
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.studies._transformers import Size, Text, encode_corpus, make_bert, masked_lm, original_ids, train_on
 
@@ -138,9 +137,9 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     }
     runs = run_parallel(jobs, progress)
     return {
-        "pairs": _pairs(runs, seeds),
-        "differences": _differences(runs, seeds),
-        "curves": _curves(runs, seeds, size.steps),
+        "pairs": _pairs(runs),
+        "differences": _differences(runs),
+        "curves": _curves(runs, size.steps),
         "lengths": guess_order_by_length(text.train, text.vocabulary.end),
     }, {
         "data": f"{describe_corpus(corpus)}: {pairs[0]:,} training pairs of neighboring sentences, {pairs[1]:,} held "
@@ -193,22 +192,18 @@ def guess_order_by_length(train: Stream, end: int | None) -> Table:
     return Table("Order predicted from segment length, packed as BERT packs", ("row length", "pairs", ACCURACY), rows)
 
 
-def _stack(runs: dict[Any, Any], seeds: Sequence[int], trained: str, tested: str) -> np.ndarray:
-    return np.stack([runs[trained, seed][1][tested] for seed in seeds])
-
-
-def _pairs(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+def _pairs(runs: dict[Any, Any]) -> Table:
     rows = []
     for trained, name in NAMES.items():
         for tested, test_name in NAMES.items():
-            hits = _stack(runs, seeds, trained, tested)
-            rows.append((name, test_name, stats.median_and_range(hits.mean(1).tolist()), stats.mean_interval(hits)))
+            hits = stack_seeds(runs, (trained,), 1, tested)
+            rows.append((name, test_name, stats.median_of_means(hits), stats.mean_interval(hits)))
     return Table("Held-out pairs, half of each label", ("trained on", "tested on", ACCURACY, MEAN), rows)
 
 
-def _differences(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
+def _differences(runs: dict[Any, Any]) -> Table:
     """Paired by seed; the two tasks have different held-out pairs, so their sampling errors add up."""
-    hits = [_stack(runs, seeds, pair, pair) for pair in (NEXT, ORDER)]
+    hits = [stack_seeds(runs, (pair,), 1, pair) for pair in (NEXT, ORDER)]
     difference = hits[0].mean(1) - hits[1].mean(1)
     half = sum(((high - low) / 2) ** 2 for low, high in (stats.bootstrap_mean(each.mean(0)) for each in hits)) ** 0.5
     mean = float(difference.mean())
@@ -216,9 +211,9 @@ def _differences(runs: dict[Any, Any], seeds: Sequence[int]) -> Table:
     return Table("NSP minus SOP, each on its own task, mean and 95 % interval", ("points",), ((cell,),))
 
 
-def _curves(runs: dict[Any, Any], seeds: Sequence[int], steps: int) -> Table:
+def _curves(runs: dict[Any, Any], steps: int) -> Table:
     rows = [
-        (name, round(steps * (i + 1) / CHECKS), stats.median_and_range([runs[pair, seed][0][i] for seed in seeds]))
+        (name, round(steps * (i + 1) / CHECKS), stats.median_and_range(stack_seeds(runs, (pair,), 0, i).tolist()))
         for pair, name in NAMES.items()
         for i in range(CHECKS)
     ]
@@ -248,12 +243,13 @@ def _cell(tables: Tables, trained: str, tested: str) -> list[float]:
 def _is_easier(tables: Tables) -> Part:
     ((cell,),) = tables["differences"].rows
     own = [_cell(tables, name, name)[0] for name in NAMES.values()]
-    return Part(
+    return stats.judge_interval(
         "Next-sentence prediction is easier than sentence-order prediction.",
-        stats.is_above(cell),
+        cell,
         f"A network trained on NSP classifies {own[0]:.1f} % of its pairs correctly, one trained on SOP {own[1]:.1f} "
         "%; chance is 50 %.",
-        f"difference in points: {stats.format_interval(cell, 1)}",
+        "difference in points",
+        digits=1,
     )
 
 
@@ -305,13 +301,11 @@ def draw(tables: Tables, figure: plot.Figure) -> None:
 
 
 def _draw_curves(table: Table, axes: plot.Axes) -> None:
-    labels = []
-    for name, color in COLORS.items():
-        steps = table.column("step", trained_on=name)
-        labels.append((plot.line(axes, steps, table.column(ACCURACY, trained_on=name), color, size=4), name, color))
     axes.axhline(CHANCE, color=plot.GREY, linewidth=1, linestyle=":")
-    axes.set(xlabel="step", ylabel="accuracy on held-out pairs, %", title="Learning each task")
-    plot.label_lines(axes, labels)
+    curves = [(name, table.column(ACCURACY, trained_on=name), color) for name, color in COLORS.items()]
+    steps = table.column("step", trained_on=curves[0][0])
+    label = "accuracy on held-out pairs, %"
+    plot.lines(axes, curves, steps, size=4, xlabel="step", ylabel=label, title="Learning each task")
 
 
 def _draw_transfer(table: Table, axes: plot.Axes) -> None:
