@@ -137,9 +137,10 @@ def _task_card(run: RunFolder) -> list[str]:
         numbers = [f"Converted from `{manifest['converted']['from']}`, where its numbers are."]
     else:
         numbers = _task_table(result)
-    prediction = f'nextword.load("{run.path}").predict([{task.example_input}]{task.example_arguments})'
+    wording = task.wording()
+    prediction = f'nextword.load("{run.path}").predict({wording.arguments})'
     return [
-        f"A `{recipe.slug}` network that predicts, for {task.input_name}: {task.output_name}.",
+        f"A `{recipe.slug}` network that predicts, for {wording.input}: {wording.output}.",
         "",
         origin,
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
@@ -147,7 +148,7 @@ def _task_card(run: RunFolder) -> list[str]:
         *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
         f"- nextword {manifest.get('nextword')}, seed {recipe.phases[0].seed}",
         *_section("Numbers", numbers),
-        *_usage([f"nextword predict {run.path} {task.example_files}{task.example_options}"], [prediction]),
+        *_usage([f"nextword predict {run.path} {wording.command}"], [prediction]),
     ]
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import csv
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from torch import Tensor, nn
 
+from nextword.batching.examples import Examples
 from nextword.core.types import Batch
 from nextword.data.tables import Columns, Rows
 from nextword.models.base import Network
-from nextword.tasks.classification import Classification, LabelObjective, TextHeadConfig
+from nextword.tasks.classification import Classifier, TextHeadConfig, TextTask
 from nextword.tasks.heads import ModelWithHead, mean_pool
 from nextword.tasks.text_data import TextDataset
 
@@ -41,11 +41,10 @@ class ParityHead(ModelWithHead):
         return self.scale * self.out(mean_pool(h, batch.inputs))
 
 
-class Parity(Classification):
+class Parity(TextTask[TextDataset, Examples, Classifier]):
     """Whether a text has an even or an odd number of words."""
 
     Config = ParityConfig
-    objective = LabelObjective
     data_kind = "plain texts"
 
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> TextDataset:
@@ -55,15 +54,6 @@ class Parity(Classification):
         rows, dev = Rows(texts, None, labels), len(texts) // 5
         splits = {"train": rows.take(range(dev, len(texts))), "dev": rows.take(range(dev))}
         return TextDataset(source, "parity", "classify", ("even", "odd"), ("accuracy",), splits, Columns("text"))
-
-    def reopen(self, source: str) -> TextDataset:
-        return self.read(source)
-
-    def settings_from(self, data: Any, run: Any) -> dict[str, Any]:
-        return {"frame": data.frame}
-
-    def notes(self) -> list[str]:
-        return []
 
     def head(self, network: Network) -> ModelWithHead:
         return ParityHead(network, self.config.scale)

@@ -309,7 +309,7 @@ class Display(ProgressDisplay):
             counts[list(sizes).index("train")] = (
                 f"{count_fraction(sizes['train'], fraction):,} of {sizes['train']:,} train"
             )
-        facts = " · ".join([task.describe(), *counts])
+        facts = " · ".join([task.wording().summary, *counts])
         error_console.print(f"[bold]{escape(plan.data.name)}[/]: {facts}", soft_wrap=True)
         self._print_balance(plan, fraction)
         early = self.patience and self.keeps == "last" and not task.config.merge_dev_into_train

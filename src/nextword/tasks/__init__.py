@@ -13,10 +13,10 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nextword.core.errors import UnknownName, did_you_mean
+from nextword.core.errors import unknown
 
 if TYPE_CHECKING:
-    from nextword.tasks.base import Task
+    from nextword.tasks.base import AnyTask
 
 # `kind` in a recipe's [task] → the class. In doubt about what a file holds, the first task that recognizes it counts.
 TASKS = {
@@ -33,19 +33,16 @@ TASKS = {
 }
 
 
-def task_class(kind: str) -> type[Task]:
+def task_class(kind: str) -> type[AnyTask]:
     """Import the task of this kind."""
     if kind not in TASKS:
-        raise UnknownName(
-            f"[task] kind = {kind!r} is not a task.{did_you_mean(str(kind), TASKS)} Expected {', '.join(TASKS)}.",
-            name=str(kind),
-            known=TASKS,
-        )
+        raise unknown("task", kind, TASKS, where="[task] kind")
     module, name = TASKS[kind].split(":")
-    return getattr(importlib.import_module(module), name)
+    cls: type[AnyTask] = getattr(importlib.import_module(module), name)
+    return cls
 
 
-def parse_task(table: Mapping[str, Any] | None, where: str) -> Task:
+def parse_task(table: Mapping[str, Any] | None, where: str) -> AnyTask:
     """The task of a recipe's [task] table; `where` names the recipe or run in errors."""
     return task_class((table or {}).get("kind", "")).parse(table or {}, where)
 
@@ -61,30 +58,19 @@ def task_defaults(kind: str) -> dict[str, Any]:
 
 
 PUBLIC = {
-    "BENCHMARKS": "nextword.tasks.datasets.catalog",
-    "Benchmark": "nextword.tasks.datasets.base",
     "Columns": "nextword.data.tables",
     "Outcome": "nextword.tasks.finetune",
-    "Plan": "nextword.tasks.plan",
-    "QuestionDataset": "nextword.tasks.datasets.questions",
-    "Rows": "nextword.data.tables",
-    "SUITE": "nextword.tasks.datasets.glue",
-    "SUITE_TASKS": "nextword.tasks.datasets.glue",
     "Task": "nextword.tasks.base",
-    "TextDataset": "nextword.tasks.text_data",
-    "averages": "nextword.tasks.finetune",
     "fine_tune": "nextword.tasks.suite",
     "make_plan": "nextword.tasks.plan",
     "predict_file": "nextword.tasks.predict",
     "read_errors": "nextword.tasks.finetune",
-    "read_questions": "nextword.tasks.datasets.questions",
     "read_result": "nextword.tasks.finetune",
     "read_text_data": "nextword.tasks.text_data",
     "resume": "nextword.tasks.finetune",
     "run": "nextword.tasks.finetune",
     "run_suite": "nextword.tasks.suite",
     "transfer": "nextword.tasks.finetune",
-    "run_twins": "nextword.tasks.suite",
 }
 
 

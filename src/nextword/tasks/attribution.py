@@ -31,6 +31,8 @@ from nextword.batching.examples import Bucketed, Examples
 from nextword.core.errors import Unsupported
 from nextword.core.types import Batch
 from nextword.layers.quantized import Int8Embedding
+from nextword.models.base import Network
+from nextword.tasks.heads import ModelWithHead
 from nextword.tokenizers.special_tokens import MARKS
 
 NODES = 16
@@ -64,7 +66,7 @@ class Explanation:
 
 
 def attribute_tokens(
-    model: Any,
+    model: ModelWithHead,
     example: Examples,
     is_text: np.ndarray,
     output: int,
@@ -77,10 +79,10 @@ def attribute_tokens(
     `is_text` marks the tokens that belong to the text, not to the frame. `refine`: take four times as many nodes if the
     gap is larger than MAX_GAP.
     """
-    found = _integrate(model, example, is_text, output, to_device, nodes)
-    if refine and abs(found.gap) > MAX_GAP * float(np.abs(found.tokens).sum()):
+    attribution = _integrate(model, example, is_text, output, to_device, nodes)
+    if refine and abs(attribution.gap) > MAX_GAP * float(np.abs(attribution.tokens).sum()):
         return _integrate(model, example, is_text, output, to_device, 4 * nodes)
-    return found
+    return attribution
 
 
 def sum_by_word(values: Sequence[float] | np.ndarray, words: np.ndarray, count: int) -> list[float | None]:
@@ -98,7 +100,7 @@ def sum_by_word(values: Sequence[float] | np.ndarray, words: np.ndarray, count: 
 
 
 def _integrate(
-    model: Any, example: Examples, is_text: np.ndarray, output: int, to_device: ToDevice, nodes: int
+    model: ModelWithHead, example: Examples, is_text: np.ndarray, output: int, to_device: ToDevice, nodes: int
 ) -> Attribution:
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # The two ends have weight 0: they are evaluated for the scores alone.
@@ -114,7 +116,7 @@ def _integrate(
 
 
 def _gradients(
-    model: Any, example: Examples, is_text: np.ndarray, output: int, alphas: np.ndarray, to_device: ToDevice
+    model: ModelWithHead, example: Examples, is_text: np.ndarray, output: int, alphas: np.ndarray, to_device: ToDevice
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return F (n,) and (e_t − b) · ∂F/∂x_t (n, T) at each of n values of α; the batch repeats the example for each."""
     num_frames, n = example.each, len(alphas)
@@ -164,7 +166,13 @@ class _Interpolation(TorchFunctionMode):
         self.ids, self.text, self.alpha, self.pad = ids, text, alpha, pad
         self.lookups: Lookups = []
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         out = func(*args, **(kwargs or {}))
         if func is not F.embedding:
             return out
@@ -197,7 +205,7 @@ class _Interpolation(TorchFunctionMode):
 
 
 @contextmanager
-def _interpolating(network: Any, ids: Tensor, text: Tensor, alpha: Tensor) -> Iterator[Lookups]:
+def _interpolating(network: Network, ids: Tensor, text: Tensor, alpha: Tensor) -> Iterator[Lookups]:
     """Interpolate embeddings inside the block. An embedding that is not a plain table is caught by a forward hook."""
     special = network.vocabulary.special
     pad = next((special[name] for name in MARKS["pad"] if name in special), None)

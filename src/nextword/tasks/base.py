@@ -11,16 +11,16 @@ else has a default that suits a network with a trained head.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
 
 from nextword.batching.examples import Bucketed
-from nextword.core.errors import DataError, InvalidSetting, UnknownName, Unsupported, did_you_mean
+from nextword.core.errors import DataError, InvalidSetting, Unsupported, unknown
 from nextword.core.types import Batch, Vocabulary
 from nextword.data.tables import Columns, Rows, choose_held_out
 from nextword.models import model_class
@@ -29,7 +29,6 @@ from nextword.objectives.base import Objective, build_layout
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import task_class
-from nextword.tasks.encoding import require_trainable
 from nextword.tasks.heads import ModelWithHead, tensors_of_last_layers
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
@@ -84,24 +83,37 @@ def from_data(default: Any, option: str = "") -> Any:
 
     `option` is the command-line option that sets it, if there is one.
     """
-    metadata = {"option": option}
-    if isinstance(default, (dict, list)):
-        return field(default_factory=lambda: type(default)(), metadata=metadata)
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata={"option": option})
 
 
 def default_of(setting: Field[Any]) -> Any:
     return setting.default if setting.default_factory is MISSING else setting.default_factory()
 
 
+def is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+# Type of a field of a Config, without its parameters → check of a value, and what to expect
+TYPE_CHECKS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "bool": (lambda value: isinstance(value, bool), "true or false"),
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "an integer"),
+    "float": (is_number, "a number"),
+    "str": (lambda value: isinstance(value, str), "a text"),
+    "Sequence": (lambda value: isinstance(value, (list, tuple)), "a list"),
+    "Mapping": (lambda value: isinstance(value, Mapping), "a table"),
+}
+
+
 @dataclass(frozen=True)
 class TaskConfig:
-    """The [task] table: what every task has. A task adds its own settings in a subclass."""
+    """The [task] table: what every task has. A task adds its own settings in a subclass.
+
+    Values are checked against the types of the fields; `__post_init__` of a subclass checks the rest.
+    """
 
     kind: str = ""  # a name in nextword.tasks.TASKS
-    train_fraction: float = (
-        1.0  # of the training examples, drawn by the seed; a smaller fraction is part of a larger one
-    )
+    train_fraction: float = 1.0  # of the training examples; with one seed, a smaller one is part of a larger one
     merge_dev_into_train: bool = False  # train on dev too and keep the last weights, once everything is chosen
     metrics: Sequence[str] = ()  # the first decides which weights are best; (): those of the data
     overrides: Mapping[str, Sequence[str]] = field(default_factory=dict)  # data set → what to --set for it
@@ -113,19 +125,17 @@ class TaskConfig:
     scratch: bool = from_data(False, "--scratch")  # its network, without its weights
 
     def __post_init__(self) -> None:
-        fraction = self.train_fraction
-        self.require(
-            "train_fraction",
-            is_number(fraction) and 0 < fraction <= 1,
-            "a fraction above 0, at most 1 (--train-fraction)",
-        )
-        self.require_bool("merge_dev_into_train")
-        self.require("metrics", isinstance(self.metrics, (list, tuple)), "a list, as ['macro_f1']")
-        lists = isinstance(self.overrides, Mapping) and all(
-            isinstance(changes, (list, tuple)) and all(isinstance(text, str) for text in changes)
+        for setting in fields(self):
+            check = TYPE_CHECKS.get(str(setting.type).partition("[")[0])
+            if check is not None:
+                is_valid, expected = check
+                self.require(setting.name, is_valid(getattr(self, setting.name)), expected)
+        self.require("train_fraction", 0 < self.train_fraction <= 1, "a fraction above 0, at most 1 (--train-fraction)")
+        is_text_list = all(
+            isinstance(changes, (list, tuple)) and all(isinstance(change, str) for change in changes)
             for changes in self.overrides.values()
         )
-        self.require("overrides", lists, "a list for each data set, as RTE = ['phase.0.epochs=10']")
+        self.require("overrides", is_text_list, "a list for each data set, as RTE = ['phase.0.epochs=10']")
 
     def require(self, name: str, valid: bool, expected: str) -> None:
         """Raise InvalidSetting unless the value of this key is valid."""
@@ -133,13 +143,8 @@ class TaskConfig:
             value = getattr(self, name)
             raise InvalidSetting(f"[task] {name} = {value!r}. Expected {expected}.", key=f"task.{name}", value=value)
 
-    def require_bool(self, *names: str) -> None:
-        for name in names:
-            self.require(name, isinstance(getattr(self, name), bool), "true or false")
-
     def require_count(self, name: str, least: int, what: str) -> None:
-        value = getattr(self, name)
-        self.require(name, isinstance(value, int) and not isinstance(value, bool) and value >= least, what)
+        self.require(name, getattr(self, name) >= least, what)
 
     def require_choice(self, name: str, choices: Sequence[str]) -> None:
         self.require(name, getattr(self, name) in choices, " or ".join(choices))
@@ -160,19 +165,14 @@ class HeadTaskConfig(TaskConfig):
     """Settings of a task that trains a head over a network."""
 
     dropout: float = 0.1  # before the head
-    features: str = ""  # the layer that the head reads, by name or number; "": the last
+    features: str | int = ""  # the layer that the head reads, by name or number; "": the last
     frozen: bool = False  # train the head alone
     reinit_layers: int = 0  # reinitialize so many of the last layers, and the pooler
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("dropout", is_number(self.dropout) and 0 <= self.dropout < 1, "a fraction from 0 to below 1")
-        self.require_bool("frozen")
+        self.require("dropout", 0 <= self.dropout < 1, "a fraction from 0 to below 1")
         self.require_count("reinit_layers", 0, "a number of layers, as 2")
-
-
-def is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 # ------------------------------------------------------------------------------------------------ data
@@ -273,32 +273,51 @@ def count_fraction(size: int, fraction: float) -> int:
     return max(1, round(fraction * size))
 
 
-@dataclass
-class EncodedData:
-    """The data of a task as a network reads it."""
+def splits_beyond_dev(examples: Mapping[str, object]) -> list[str]:
+    return [split for split in examples if split not in ("train", "dev")]
 
-    examples: dict[str, Any]  # split that has labels → its examples
-    notes: list[str]
-    network: Any  # the untrained network that framed them, or that of the language model
-    lm: Any = None  # the language model that is prompted, if nothing is trained
+
+@dataclass
+class Setup:
+    """What encoding needs besides the data. Each text is encoded once, however many seeds follow."""
+
+    recipe: Recipe
+    network: Network  # untrained; or that of the language model that is prompted
+    tokenizer: Tokenizer
+    device: torch.device
+    progress: Progress
+    notes: list[str] = field(default_factory=list)  # `Task.encode` adds to them, as how many texts were truncated
+    other_text: str = ""  # a hash of text that `Task.encode` read and that is not part of the data
 
 
 # ------------------------------------------------------------------------------------------------ the task
 
 
-class Task(ABC):
+@dataclass(frozen=True)
+class Wording:
+    """What the report and the model card say about a task."""
+
+    summary: str  # what is predicted for what: "one of 3 classes for a text"
+    input: str = "a text"  # what is predicted about
+    output: str = ""  # what is predicted
+    arguments: str = '["some text"]'  # of `predict`, as Python code
+    command: str = "my.csv --out labeled.csv"  # arguments of `nextword predict RUN`
+    loss_unit: str = "nats per example"
+
+
+DataT = TypeVar("DataT", bound=Dataset)
+ExamplesT = TypeVar("ExamplesT", bound=Sized)  # the framed examples of one split
+PredictorT = TypeVar("PredictorT")
+
+
+class Task(ABC, Generic[DataT, ExamplesT, PredictorT]):
     """One task. An instance has the settings of a recipe, or, after `resolve`, those of a run."""
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig
     objective: ClassVar[type[Objective[Any]]]  # a phase's objective = { kind = "<the task's name>" } names it
     trains: ClassVar[bool] = True  # False: a language model is prompted, and nothing is trained
-    reads_tables: ClassVar[bool] = True  # from columns that --text and --label may name
-
-    # For messages, the report and the card
-    data_kind: ClassVar[str] = "labeled texts"  # "bert/tag learns tags of words, but x.csv has labeled texts"
+    data_kind: ClassVar[str] = "labeled texts"  # "bert/tag needs tagged words, and x.csv has labeled texts"
     example_recipe: ClassVar[str] = "bert/finetune"
-    loss_unit: ClassVar[str] = "nats per example"
-    example_files: ClassVar[str] = "my.csv --out labeled.csv"  # of `nextword predict RUN …`
 
     def __init__(self, config: Any) -> None:
         self.config = config
@@ -309,20 +328,18 @@ class Task(ABC):
     @classmethod
     def parse(cls, table: Mapping[str, Any], where: str) -> Self:
         """Read a [task] table. `where` names the recipe or run in errors."""
-        known = [f.name for f in fields(cls.Config)]
+        known = [setting.name for setting in fields(cls.Config)]
         for key in table:
             if key not in known:
-                kind = table.get("kind", "")
-                raise UnknownName(
-                    f"{where}: [task] of kind {kind!r} has no key {key!r}.{did_you_mean(key, known)} "
-                    f"Expected {', '.join(known)}.",
-                    name=key,
-                    known=known,
-                )
+                raise unknown(f"key of [task] kind = {table.get('kind', '')!r}", key, known, where=where)
         try:
             return cls(cls.Config(**table))
         except InvalidSetting as error:
             raise InvalidSetting(f"{where}: {error}", key=error.key, value=error.value) from None
+
+    @abstractmethod
+    def wording(self) -> Wording:
+        """What the report and the model card say about the task."""
 
     # -------------------------------------------------------------------------------------------- data
 
@@ -336,21 +353,18 @@ class Task(ABC):
         """Read a benchmark by its name, a file, or a folder. `kind` is --kind; an error if it names another task."""
 
     def reopen(self, source: str) -> Dataset:
-        """Read the data of a run again, to resume it: with the columns that were used."""
-        return self.read(source, self.config.columns)
-
-    def check_recipe(self, recipe: Recipe) -> None:  # noqa: B027
-        """Raise an error if the phases of the recipe do not suit the task."""
+        """Read the data of a run again, to resume it: with the columns and the kind that were used."""
+        return self.read(source, self.config.columns, self.config.kind if self.config.text else "")
 
     def kind_for(self, data: Dataset) -> str:
         """The kind of a run on this data: some recipes serve several tasks."""
-        return self.config.kind
+        return str(self.config.kind)
 
-    def resolve(self, data: Dataset, run: RunFolder | None, scratch: bool) -> Task:
+    def resolve(self, data: Dataset, run: RunFolder | None, scratch: bool) -> AnyTask:
         """Return the task of the run to be: this one, with what the data and the command decide."""
         kind = self.kind_for(data)
         target = task_class(kind)
-        known = {f.name for f in fields(target.Config)}
+        known = {setting.name for setting in fields(target.Config)}
         values: dict[str, Any] = {}
         for setting in fields(self.config):
             value = getattr(self.config, setting.name)
@@ -374,7 +388,7 @@ class Task(ABC):
         task = target(target.Config(**values))
         return target(replace(task.config, **task.settings_from(data, run)))
 
-    def settings_from(self, data: Dataset, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: DataT, run: RunFolder | None) -> dict[str, Any]:
         """More settings that follow from the data, or an error if the task cannot learn it."""
         return {}
 
@@ -382,9 +396,9 @@ class Task(ABC):
 
     @abstractmethod
     def head(self, network: Network) -> ModelWithHead:
-        """The network with this task's head, untrained."""
+        """The network with an untrained head."""
 
-    def build(self, plan: Plan, recipe: Recipe, train: Any) -> Any:
+    def build(self, plan: Plan, recipe: Recipe, train: ExamplesT) -> Any:
         """The model that a run trains on these examples."""
         return self.build_model(recipe, plan.tokenizer)
 
@@ -398,82 +412,46 @@ class Task(ABC):
         return model
 
     def load_model(
-        self, folder: Path, network: type[Network], settings: Mapping[str, Any], words: Vocabulary
+        self, folder: Path, cls: type[Network], settings: Mapping[str, Any], words: Vocabulary
     ) -> ModelWithHead:
         """The trained network with its head from a run's folder."""
-        model = self.head(network.load(folder, network.Config(**settings), words))
+        model = self.head(cls.load(folder, cls.Config(**settings), words))
         model.load_head(folder)
         return model.eval()
 
     def load_run(self, run: RunFolder, device: torch.device, precision: str) -> tuple[ModelWithHead, Tokenizer]:
         """The trained network with its head, and the tokenizer, of a run whose files have been checked."""
-        recipe = run.recipe
         tokenizer = load_tokenizer(run.path / "tokenizer.json")
         words = vocabulary(tokenizer, spellings=True)
-        model = self.load_model(run.path, model_class(recipe.slug), recipe.model, words)
-        network: Any = model
-        return quantize(network, precision).to(device), tokenizer
+        model = self.load_model(run.path, model_class(run.recipe.slug), run.recipe.model, words)
+        return quantize(model, precision).to(device), tokenizer
 
     # -------------------------------------------------------------------------------------------- examples
 
-    def prepare(
-        self, recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress
-    ) -> EncodedData:
-        """Everything that is read before training. Each text is tokenized once, however many seeds follow."""
-        network = build_network(recipe, tokenizer)
-        require_trainable(network)
-        tensors_of_last_layers(network, self.config.reinit_layers)  # or an error
-        notes = list(data.notes)
-        examples = self.encode(data, network, tokenizer, recipe, device, progress, notes)
-        return EncodedData(examples, notes, network)
-
     @abstractmethod
-    def encode(
-        self,
-        data: Any,
-        network: Any,
-        tokenizer: Tokenizer,
-        recipe: Recipe,
-        device: torch.device,
-        progress: Progress,
-        notes: list[str],
-    ) -> dict[str, Any]:
-        """Split that has labels → its examples, framed for the network. Adds to the notes, as how many were cut."""
+    def encode(self, data: DataT, setup: Setup) -> dict[str, ExamplesT]:
+        """Split that has labels → its examples, framed for the network."""
 
-    def count(self, examples: Any) -> int:
+    def count(self, examples: ExamplesT) -> int:
         """How many labeled examples there are."""
         return len(examples)
 
     def sample(self, examples: Any, fraction: float, seed: int) -> Any:
         """A fraction of the training examples, drawn by the seed."""
-        if fraction == 1:
-            return examples
-        return examples.take(draw_fraction(self.count(examples), fraction, seed))
+        return examples if fraction == 1 else examples.take(draw_fraction(len(examples), fraction, seed))
 
-    def check_training(self, train: Any, available: int) -> None:  # noqa: B027
+    def check_training(self, train: ExamplesT, available: int) -> None:
         """Raise an error if nothing can be learned from the examples that were drawn from those available."""
 
-    def validation(self, examples: Mapping[str, Any]) -> Any:
-        """What is scored during training."""
-        return examples["dev"]
-
-    def fingerprint(self, data: Dataset, examples: Mapping[str, Any]) -> str:
-        """A hash of all that training reads."""
-        return data.fingerprint
-
-    # -------------------------------------------------------------------------------------------- use
+    # -------------------------------------------------------------------------------------------- use and results
 
     @abstractmethod
-    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> Any:
+    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> PredictorT:
         """Open a finished run of this task as a predictor. Its files have been checked."""
 
-    def notes_on(self, model: Any) -> list[str]:
-        """Notes that depend on the seed, as which examples are in a prompt."""
-        return []
-
-    def finish(self, model: Any, run: RunFolder, device: torch.device) -> Any:
-        """The predictor of a run that has just been trained."""
-        return self.open(run, device)
+    def finish(self, model: Any, run: RunFolder, device: torch.device) -> tuple[PredictorT, list[str]]:
+        """The predictor of a run that has just been trained, and notes that depend on the seed."""
+        return self.open(run, device), []
 
     def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
         """Predict the examples of a file, in the formats of this task. Default: a table of texts."""
@@ -481,53 +459,18 @@ class Task(ABC):
 
         return predict_texts(predictor, request)
 
-    # -------------------------------------------------------------------------------------------- results
-
     @abstractmethod
     def evaluate(
-        self, predictor: Any, data: Any, examples: Mapping[str, Any]
+        self, predictor: PredictorT, data: DataT, examples: Mapping[str, ExamplesT]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        """Results beyond dev, as {split: {metric: value}}; and, for `predictions.npz`, arrays by split."""
+        """Results beyond dev, as {split: {metric: value}}; and, for `predictions.npz`, arrays by split.
+
+        "examples" in the results has the number of examples of further splits.
+        """
 
     @abstractmethod
-    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+    def analyze_errors(self, predictor: PredictorT, data: DataT, examples: ExamplesT) -> dict[str, Any]:
         """What goes wrong on dev, framed as `examples`: a table of error_analysis.py, with its `layout`."""
 
-    def prompt_of(self, predictor: Any) -> tuple[str, str, Sequence[str]] | None:
-        """Examples, question and possible answers of a prompt, for the report; None: nothing is prompted."""
-        return None
 
-    # -------------------------------------------------------------------------------------------- in words
-
-    @abstractmethod
-    def describe(self) -> str:
-        """What is predicted for what, as "one of 3 classes for a text"."""
-
-    @property
-    def input_name(self) -> str:
-        """What is predicted about, for the model card."""
-        return "a text"
-
-    @property
-    def output_name(self) -> str:
-        """What is predicted, for the model card."""
-        return ", ".join(self.config.labels)
-
-    @property
-    def example_input(self) -> str:
-        """Python code of one example for `predict`, for the model card."""
-        return '"some text"'
-
-    @property
-    def example_options(self) -> str:
-        """Options that `nextword predict` needs, for the model card and the report."""
-        return ""
-
-    @property
-    def example_arguments(self) -> str:
-        """More arguments that `predict` needs, as Python code, for the model card."""
-        return ""
-
-
-def splits_beyond_dev(examples: Mapping[str, Any]) -> list[str]:
-    return [split for split in examples if split not in ("train", "dev")]
+AnyTask = Task[Any, Any, Any]

@@ -21,41 +21,43 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from nextword.batching.examples import Bucketed, Examples
+from nextword.batching.examples import Bucketed, Examples, FramedExamples
 from nextword.batching.settings import require_number
-from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, Unsupported, did_you_mean
+from nextword.core.errors import InvalidSetting, Unsupported, invalid, unknown
 from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Loss, Prediction, State, require_list, texts_of
-from nextword.data.files import plain_name, read_lines, read_objects
-from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, Rows
-from nextword.data.tables import read_rows as table_rows
+from nextword.data.tables import Columns, Rows
 from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, frame_ids
 from nextword.metrics.classification import METRICS, REGRESSION_METRICS
 from nextword.models.base import Network
 from nextword.models.framing import next_token_targets
-from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis, task_class
 from nextword.tasks.attribution import Explanation, attribute_tokens, sum_by_word
 from nextword.tasks.base import (
     Count,
     Dataset,
+    DataT,
+    ExamplesT,
     HeadTaskConfig,
-    Progress,
+    PredictorT,
+    Setup,
     Task,
-    TaskConfig,
     TaskObjective,
+    Wording,
     is_number,
     splits_beyond_dev,
 )
+from nextword.tasks.datasets.base import table_header
 from nextword.tasks.datasets.catalog import find_benchmark
 from nextword.tasks.encoding import encode_texts, require_encoder, text_positions, truncated_sizes
 from nextword.tasks.heads import (
@@ -97,30 +99,25 @@ class LabelObjective(TaskObjective[Any]):
     def limit_shapes(self) -> None:
         self.layout = replace(self.layout, fill=min(FILLED, self.layout.length))
 
-    def check(self, network: Any) -> None:
+    def check(self, network: ModelWithHead) -> None:
         """Raise an error if the language-model loss does not suit this network."""
         if not self.language:
             return
-        encoder: Any = network.base
-        has_two_directions = encoder.has_two_directions
-        fix = "Leave it out: --set 'phase.*.objective.language=0'."
-        if not isinstance(encoder, Autoregressive) or isinstance(encoder, Infilling) or has_two_directions:
+        encoder = network.base
+        reads_left_to_right = isinstance(encoder, Autoregressive) and not isinstance(encoder, Infilling)
+        if not reads_left_to_right or encoder.has_two_directions:
             raise Unsupported(
                 f"objective: language = {self.language:g} needs a network that reads left to right, and "
-                f"{type(encoder).__name__} is bidirectional. {fix}"
+                f"{type(encoder).__name__} is bidirectional. Leave it out: --set 'phase.*.objective.language=0'."
             )
         if network.is_stateful:
-            raise InvalidSetting(
-                f"objective: language = {self.language:g} does not work with [task] chunk = {network.config.chunk}, "
-                "which reads texts piece by piece. Leave one of them out.",
-                key="objective.language",
-                value=self.language,
-            )
+            problem = "does not work with [task] chunk, which reads texts piece by piece. Leave one of them out."
+            raise invalid("objective.language", self.language, problem)
 
-    def tokens_per_prediction(self, network: Any, text: Examples) -> float:
+    def tokens_per_prediction(self, network: ModelWithHead, text: Examples) -> float:
         return math.inf if np.issubdtype(text.labels.dtype, np.floating) else 1.0  # squared errors have no bound
 
-    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+    def loss(self, network: ModelWithHead, batch: Batch, state: State) -> Loss:
         terms: dict[str, Tensor] = {}
         language: Tensor | None = None
         if self.language and network.training:
@@ -141,10 +138,10 @@ class LabelObjective(TaskObjective[Any]):
             value = value + self.language * language
         return Loss(value, nats.detach(), count, None, terms, outputs.detach())
 
-    def _language_loss(self, network: Any, h: Tensor, batch: Batch) -> Tensor:
+    def _language_loss(self, network: ModelWithHead, h: Tensor, batch: Batch) -> Tensor:
         """Nats per token of the texts themselves."""
         targets = next_token_targets(batch.inputs, network.vocabulary.size)
-        total = network.encoder.readout.total(h.flatten(0, 1), targets.flatten())
+        total: Tensor = network.encoder.readout.total(h.flatten(0, 1), targets.flatten())
         return total / (targets != IGNORE).sum().clamp(min=1)
 
     def metrics(self, text: Examples, outputs: Tensor) -> dict[str, float]:
@@ -185,8 +182,6 @@ class TextHeadConfig(HeadTaskConfig):
             self.require_count(name, 0, "a number of tokens, or 0 for all")
         fits = not self.bptt_window or self.bptt_window >= self.chunk > 0
         self.require("bptt_window", fits, f"at least chunk = {self.chunk}, which must be set too, as chunk = 70")
-        for name in ("hidden_sizes", "dropouts"):
-            self.require(name, isinstance(getattr(self, name), (list, tuple)), "a list, as [50] or [0.4, 0.1]")
         sizes = all(isinstance(n, int) and not isinstance(n, bool) and n > 0 for n in self.hidden_sizes)
         self.require("hidden_sizes", sizes, "sizes between linear layers, as [50]")
         fractions = all(is_number(p) and 0 <= p < 1 for p in self.dropouts)
@@ -196,15 +191,16 @@ class TextHeadConfig(HeadTaskConfig):
         )
 
 
+BALANCED = "balanced"
+ClassWeights = str | Sequence[float] | Mapping[str, float]
+
+
 @dataclass(frozen=True)
 class ClassificationConfig(TextHeadConfig):
-    class_weights: Any = ""  # in the loss: "balanced", {class: weight}, or a list in the order of the classes
+    class_weights: ClassWeights = ""  # in the loss: "balanced", {class: weight}, or a list in the order of the classes
 
 
-BALANCED = "balanced"
-
-
-def resolve_class_weights(weights: Any, data: Any) -> tuple[float, ...]:
+def resolve_class_weights(weights: ClassWeights, data: TextDataset) -> tuple[float, ...]:
     """One weight per class, in the order of the classes; (): all count alike.
 
     "balanced" is n / (classes · n_class), as in scikit-learn. In a table, classes that are not named have weight 1.
@@ -213,24 +209,17 @@ def resolve_class_weights(weights: Any, data: Any) -> tuple[float, ...]:
     if isinstance(weights, (str, list, tuple, Mapping)) and not weights:
         return ()
     if weights == BALANCED:
-        train = data.splits["train"].labels
+        train = data.splits["train"].labels or []
         counts = Counter(train)
         return tuple(len(train) / (len(labels) * counts[label]) for label in labels)
     if isinstance(weights, Mapping):
         for name in weights:
             if name not in labels:
-                raise UnknownName(
-                    f"[task] class_weights: there is no class {name!r}.{did_you_mean(name, labels)} The classes are "
-                    f"{', '.join(labels[:8])}.",
-                    name=name,
-                    known=labels,
-                )
+                raise unknown("class", name, labels, where="[task] class_weights")
         weights = [weights.get(label, 1.0) for label in labels]
 
     def error(expected: str) -> InvalidSetting:
-        return InvalidSetting(
-            f"[task] class_weights = {weights!r}. Expected {expected}.", key="task.class_weights", value=weights
-        )
+        return invalid("task.class_weights", weights, f"must be {expected}.")
 
     if not isinstance(weights, (list, tuple)):
         raise error(f"'{BALANCED}', a table as {{{labels[0]} = 2.0}}, or a list")
@@ -241,13 +230,21 @@ def resolve_class_weights(weights: Any, data: Any) -> tuple[float, ...]:
     return tuple(float(weight) for weight in weights)
 
 
+def note_class_weights(weights: Sequence[float], labels: Sequence[str]) -> list[str]:
+    if not weights:
+        return []
+    named = [f"{label} {weight:.3g}" for label, weight in zip(labels, weights, strict=True)][:SHOWN]
+    more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
+    return [f"class weights in the loss: {', '.join(named)}{more}"]
+
+
 # ------------------------------------------------------------------------------------------------ task
 
 
-class Classification(Task):
-    """One of several classes for a text, or for a pair of texts."""
+class TextTask(Task[DataT, ExamplesT, PredictorT]):
+    """A task that reads a text, or two, and predicts a label: the base of all tasks but tagging and answering."""
 
-    Config: ClassVar[type[TaskConfig]] = ClassificationConfig
+    config: Any  # a TextHeadConfig, or a WrittenLabelsConfig: it has a `frame`
     objective = LabelObjective
 
     # -------------------------------------------------------------------------------------------- labels
@@ -260,7 +257,7 @@ class Classification(Task):
     @property
     def is_pair(self) -> bool:
         """Whether an example has two texts."""
-        return self.config.frame != "classify"
+        return bool(self.config.frame != "classify")
 
     @property
     def outputs(self) -> int:
@@ -275,7 +272,8 @@ class Classification(Task):
     def decode(self, outputs: np.ndarray) -> np.ndarray:
         """Logits (n, classes) as probabilities."""
         odds = np.exp(outputs - outputs.max(-1, keepdims=True))
-        return odds / odds.sum(-1, keepdims=True)
+        probabilities: np.ndarray = odds / odds.sum(-1, keepdims=True)
+        return probabilities
 
     def predictions(self, outputs: np.ndarray) -> list[Prediction]:
         """Logits (n, classes) as labels with probabilities; (n, 1) as numbers."""
@@ -294,85 +292,45 @@ class Classification(Task):
         return len({name.lower() for name in table_header(source)}) > 1
 
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
-        if kind and not issubclass(task_class(kind), Classification):
-            raise InvalidSetting(
-                f"{kind} needs another recipe, as {task_class(kind).example_recipe}. Leave --kind out.",
-                key="kind",
-                value=kind,
-            )
+        if kind and not issubclass(task_class(kind), TextTask):
+            recipe = task_class(kind).example_recipe
+            raise invalid("kind", kind, f"needs another recipe, as {recipe}. Leave --kind out.")
         return read_text_data(source, columns, kind)
-
-    def reopen(self, source: str) -> Dataset:
-        return read_text_data(source, self.config.columns, self.data_task if self.config.text else "")
-
-    @property
-    def data_task(self) -> str:
-        """The task in text_data.py whose data this is."""
-        return self.config.kind
 
     def kind_for(self, data: Dataset) -> str:
         return data.kind
 
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
-        return {
-            "frame": self.config.frame or data.frame,
-            "class_weights": resolve_class_weights(self.config.class_weights, data),
-        }
+        return {"frame": self.config.frame or data.frame}
 
-    # -------------------------------------------------------------------------------------------- network and examples
-
-    def head(self, network: Network) -> ModelWithHead:
-        return TextHead(network, self.config, self.outputs, self.config.class_weights)
+    # -------------------------------------------------------------------------------------------- examples
 
     def notes(self) -> list[str]:
         """What to know about the settings before training."""
-        weights, labels = self.config.class_weights, self.config.labels
-        if not weights:
-            return []
-        named = [f"{label} {weight:.3g}" for label, weight in zip(labels, weights, strict=True)][:SHOWN]
-        more = f" and {len(labels) - SHOWN} more" if len(labels) > SHOWN else ""
-        return [f"class weights in the loss: {', '.join(named)}{more}"]
+        return []
 
-    def encode(
-        self,
-        data: Any,
-        network: Any,
-        tokenizer: Tokenizer,
-        recipe: Recipe,
-        device: torch.device,
-        progress: Progress,
-        notes: list[str],
-    ) -> dict[str, Any]:
-        require_encoder(network)
-        notes += self.notes()
-        length = int(recipe.phases[0].batches.get("length", Bucketed.length))
-        return self.encode_splits(data, network, tokenizer, length, progress, notes)
+    def encode(self, data: DataT, setup: Setup) -> dict[str, ExamplesT]:
+        require_encoder(setup.network)
+        setup.notes += self.notes()
+        return self.encode_splits(data, setup)
 
-    def encode_splits(
-        self,
-        data: Any,
-        network: Any,
-        tokenizer: Tokenizer,
-        length: int,
-        progress: Progress,
-        notes: list[str],
-        prefix: str = "",
-    ) -> dict[str, Any]:
+    def encode_splits(self, data: Dataset, setup: Setup, prefix: str = "") -> dict[str, Any]:
+        network, length = setup.network, int(setup.recipe.phases[0].batches.get("length", Bucketed.length))
         limit = min(filter(None, (length, network.max_positions)), default=0)
         encoded: dict[str, Any] = {}
         for split, rows in data.splits.items():
             if rows.labels is None:
                 continue
-            progress(f"reading {prefix}{split}", 0, None)
-            examples, cut = self.encode_rows(rows, network, tokenizer, length)
+            setup.progress(f"reading {prefix}{split}", 0, None)
+            examples, cut = self.encode_rows(rows, network, setup.tokenizer, length)
             encoded[split] = replace(examples, metrics=tuple(self.config.metrics))
             if cut:
-                notes.append(f"{prefix}{cut:,} of {len(rows):,} examples of {split} are cut to {limit} tokens")
+                setup.notes.append(f"{prefix}{cut:,} of {len(rows):,} examples of {split} are cut to {limit} tokens")
             if split == "train" and network.is_stateful:
-                notes += [f"{prefix}{note}" for note in self.long_text_notes(examples)]
+                setup.notes += [f"{prefix}{note}" for note in self.long_text_notes(examples)]
         return encoded
 
-    def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
+    def encode_rows(self, rows: Rows, network: Network, tokenizer: Tokenizer, length: int) -> tuple[Examples, int]:
         """Examples of labeled rows, and how many were cut."""
         labels = self.encode_labels(rows.labels or ())
         pieces = self.config.chunk > 0
@@ -395,18 +353,18 @@ class Classification(Task):
         ]
 
     def check_training(self, train: Any, available: int) -> None:
-        if len(set(train.labels.tolist())) < 2:
-            label = self.config.labels[int(train.labels[0])]
+        labels = self.config.labels
+        if labels and len(set(train.labels.tolist())) < 2:
             raise InvalidSetting(
                 f"--train-fraction {self.config.train_fraction:g} draws {len(train)} of {available} examples, and all "
-                f"of them are {label!r}. Draw more, or use another --seed.",
+                f"of them are {labels[int(train.labels[0])]!r}. Draw more, or use another --seed.",
                 key="task.train_fraction",
                 value=self.config.train_fraction,
             )
 
     # -------------------------------------------------------------------------------------------- use and results
 
-    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> Classifier:
+    def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> Any:
         model, tokenizer = self.load_run(run, device, precision)
         length = int(run.recipe.phases[-1].batches.get("length", Bucketed.length))
         return self.predictor(model, tokenizer, length, str(run.path))
@@ -417,12 +375,14 @@ class Classification(Task):
     def evaluate(
         self, predictor: Any, data: Any, examples: Mapping[str, Any]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-        results: dict[str, Any] = {}
+        results: dict[str, Any] = {"examples": {}}
         arrays: dict[str, np.ndarray] = {}
         for split in splits_beyond_dev(examples):
             outputs = predictor.logits_of(examples[split])
             arrays[split] = self.decode(outputs).astype(np.float32)
             results |= self.score_split(data, split, outputs)
+            if f"{split}{UNSEEN}" in results:
+                results["examples"][f"{split}{UNSEEN}"] = len(data.unseen_rows(split))
         return results, arrays
 
     def score_split(self, data: TextDataset, split: str, outputs: np.ndarray) -> dict[str, dict[str, float]]:
@@ -451,44 +411,39 @@ class Classification(Task):
 
     # -------------------------------------------------------------------------------------------- in words
 
-    def describe(self) -> str:
-        predicted = "a number" if self.is_numeric else f"one of {len(self.config.labels)} classes"
-        return f"{predicted} for {self.input_name}"
+    def wording(self) -> Wording:
+        labels = self.config.labels
+        predicted = "a number" if self.is_numeric else f"one of {len(labels)} classes"
+        given = "two texts" if self.is_pair else "a text"
+        return Wording(
+            summary=f"{predicted} for {given}",
+            input=given,
+            output="a number" if self.is_numeric else ", ".join(labels),
+            arguments='[("one text", "another")]' if self.is_pair else '["some text"]',
+        )
+
+
+class Classification(TextTask[TextDataset, Examples, "Classifier"]):
+    """One of several classes for a text, or for a pair of texts."""
+
+    Config = ClassificationConfig
+    config: ClassificationConfig
+
+    def settings_from(self, data: TextDataset, run: RunFolder | None) -> dict[str, Any]:
+        weights = resolve_class_weights(self.config.class_weights, data)
+        return super().settings_from(data, run) | {"class_weights": weights}
 
     @property
-    def input_name(self) -> str:
-        return "two texts" if self.is_pair else "a text"
+    def class_weights(self) -> tuple[float, ...]:
+        """Those of a run, in the order of the classes; before `resolve` there are none."""
+        weights = self.config.class_weights
+        return () if isinstance(weights, (str, Mapping)) else tuple(weights)
 
-    @property
-    def output_name(self) -> str:
-        return "a number" if self.is_numeric else ", ".join(self.config.labels)
+    def notes(self) -> list[str]:
+        return note_class_weights(self.class_weights, self.config.labels)
 
-    @property
-    def example_input(self) -> str:
-        return '("one text", "another")' if self.is_pair else '"some text"'
-
-
-def table_header(source: str) -> list[str]:
-    """The column names of a table, without reading all of it; of JSON lines the keys of the first; []: no table."""
-    path = sample_file(source)
-    if path is None:
-        return []
-    name = plain_name(path)
-    suffix = Path(name).suffix.lower()
-    try:
-        if suffix in DELIMITERS:
-            return next(table_rows(name, read_lines(path), suffix), (0, []))[1]
-        return list(next(read_objects(name, read_lines(path)), {})) if suffix in TABLE_JSON_SUFFIXES else []
-    except NextwordError:  # reading it says what is wrong
-        return []
-
-
-def sample_file(source: str) -> Path | None:
-    """The file, or the training file of a folder; None: there is no such file."""
-    path = Path(source).expanduser()
-    if path.is_dir():
-        path = next((file for file in sorted(path.iterdir()) if "train" in file.name.lower() and file.is_file()), path)
-    return path if path.is_file() else None
+    def head(self, network: Network) -> ModelWithHead:
+        return TextHead(network, self.config, self.outputs, self.class_weights)
 
 
 # ------------------------------------------------------------------------------------------------ predictor
@@ -507,7 +462,7 @@ class Classifier(Predictor, EmbeddingMixin):
 
     @property
     def is_pair(self) -> bool:
-        return self.task.is_pair
+        return bool(self.task.is_pair)
 
     def predict(
         self, examples: Sequence[Example], progress: Count | None = None, notes: list[str] | None = None
@@ -517,17 +472,17 @@ class Classifier(Predictor, EmbeddingMixin):
         Adds to `notes` what to know about how the examples were read.
         """
         texts, seconds = self.columns(examples)
-        return self.task.predictions(self.logits(texts, seconds, progress, notes))
+        predictions: list[Prediction] = self.task.predictions(self.logits(texts, seconds, progress, notes))
+        return predictions
 
     def columns(self, examples: Sequence[Example]) -> tuple[list[str], list[str] | None]:
         """One list of texts, or two."""
-        expected = 2 if self.is_pair else 1
         rows = [texts_of(example) for example in require_list(examples)]
         for i, row in enumerate(rows):
-            if len(row) != expected or not all(isinstance(text, str) for text in row):
+            if len(row) != 1 + self.is_pair or not all(isinstance(text, str) for text in row):
+                expected = "(text, text)" if self.is_pair else "a string"
                 raise InvalidSetting(
-                    f"{self.name or 'This run'} reads {'pairs of texts' if self.is_pair else 'single texts'}, and "
-                    f"example {i + 1} is {str(row)[:80]}. Expected {'(text, text)' if self.is_pair else 'a string'}.",
+                    f"Example {i + 1} is {str(row)[:80]}. {self.name or 'This run'} expects {expected}.",
                     key="examples",
                     value=row,
                 )
@@ -555,7 +510,7 @@ class Classifier(Predictor, EmbeddingMixin):
             notes.append(f"{cut:,} of {number:,} examples are cut to {self.length:,} tokens")
 
     @torch.no_grad()
-    def logits_of(self, examples: Any, progress: Count | None = None) -> np.ndarray:
+    def logits_of(self, examples: FramedExamples, progress: Count | None = None) -> np.ndarray:
         """(n, outputs) of encoded examples."""
         rows: dict[int, np.ndarray] = {}
         layout = next(iter(self.task.objective.layouts.values()))()
@@ -582,27 +537,42 @@ class Classifier(Predictor, EmbeddingMixin):
     def explain_one(self, texts: tuple[str, ...], label: str) -> Explanation:
         frame, (scale, offset) = self.task.config.frame, self.unit_scale
         output = 0 if self.task.is_numeric else list(self.task.config.labels).index(label)
-        example, _ = encode_texts(
-            self.network, self.tokenizer, frame, [texts[0]], list(texts[1:]) or None, length=self.length
-        )
+        columns = [texts[0]], list(texts[1:]) or None
+        example, _ = encode_texts(self.network, self.tokenizer, frame, *columns, length=self.length)
         encodings = self.tokenizer.encode_batch(list(texts))
         sizes = truncated_sizes(self.network, frame, tuple(map(len, encodings)), self.length)
-        positions = [
-            [at + start for at in places]
-            for start, places in zip(example.starts.tolist(), text_positions(self.network, frame, sizes), strict=False)
+        frames = [  # of each frame: the positions of the tokens of each text, among those of all frames
+            [start + positions for positions in by_text]
+            for start, by_text in zip(example.starts.tolist(), text_positions(self.network, frame, sizes), strict=False)
         ]
         is_text = np.zeros(len(example.ids), bool)
-        for places in positions:
-            for at in places:
-                is_text[at] = True
-        found = attribute_tokens(self.model, example, is_text, output, partial(to_device, device=self.device))
+        for positions in chain(*frames):
+            is_text[positions] = True
+        attribution = attribute_tokens(self.model, example, is_text, output, partial(to_device, device=self.device))
         words = tuple(text.split() for text in texts)
         weights = []
         for i, (encoding, size) in enumerate(zip(encodings, sizes, strict=True)):
-            tokens = sum((scale * found.tokens[places[i]] for places in positions if len(places[i])), np.zeros(size))
-            weights.append(sum_by_word(tokens, encoding.words, len(words[i])))
-        score, baseline = (scale * value + offset for value in (found.score, found.baseline))
-        return Explanation(label, words, tuple(weights), score, baseline, scale * found.gap)
+            parts = (scale * attribution.tokens[by_text[i]] for by_text in frames if len(by_text[i]))
+            weights.append(sum_by_word(sum(parts, np.zeros(size)), encoding.words, len(words[i])))
+        score, baseline = (scale * value + offset for value in (attribution.score, attribution.baseline))
+        return Explanation(label, words, tuple(weights), score, baseline, scale * attribution.gap)
+
+
+class TextPredictor(Protocol):
+    """What predicts labels of texts: a classifier, the average of several, or a prompted language model."""
+
+    name: str
+    network: Any
+    tokenizer: Tokenizer
+    parameters: int
+    can_average: bool
+    task: Any  # a TextTask
+
+    @property
+    def is_pair(self) -> bool: ...
+    def predict(
+        self, examples: Sequence[Any], progress: Count | None = None, notes: list[str] | None = None
+    ) -> list[Prediction]: ...
 
 
 class AveragedClassifier:
@@ -611,16 +581,15 @@ class AveragedClassifier:
     can = frozenset({"predict"})
     can_average = True
 
-    def __init__(self, models: Sequence[Any]) -> None:
+    def __init__(self, models: Sequence[TextPredictor]) -> None:
         self.models = tuple(models)
         if not self.models:
-            raise InvalidSetting("There is no run to predict with. Expected at least one.", key="models", value=())
+            raise InvalidSetting("There is no run to predict with.", key="models", value=())
         first, *others = self.models
         for model in self.models:
             if not model.can_average:
-                raise Unsupported(
-                    f"{model.name or 'A run'} does not classify texts, so it cannot be averaged with others."
-                )
+                name = model.name or "A run"
+                raise Unsupported(f"{name} does not classify texts, so it cannot be averaged with others.")
         self.task, self.is_pair, self.tokenizer, self.network = (
             first.task,
             first.is_pair,
@@ -633,9 +602,9 @@ class AveragedClassifier:
             a, b = first.task, other.task
             same = (a.is_numeric, a.is_pair) == (b.is_numeric, b.is_pair)
             if not same or set(a.config.labels) != set(b.config.labels):
+                predicted = f"{a.wording().summary}, {other.name or 'another'} {b.wording().summary}"
                 raise InvalidSetting(
-                    f"Averaged runs need the same task and labels. {first.name or 'One run'} predicts {a.output_name} "
-                    f"for {a.input_name}, {other.name or 'another'} {b.output_name} for {b.input_name}.",
+                    f"Averaged runs need the same task and labels. {first.name or 'One run'} predicts {predicted}.",
                     key="with",
                     value=other.name,
                 )
@@ -650,11 +619,12 @@ class AveragedClassifier:
             before = i * len(examples)
             count = None if progress is None else lambda done, _, before=before: progress(before + done, total)
             predictions.append(model.predict(examples, count, None if i else notes))
-        if self.task.is_numeric:
-            numbers = [share * sum(p.value or 0.0 for p in group) for group in zip(*predictions, strict=True)]
-            return [Prediction(f"{value:.4g}", {}, value) for value in numbers]
-        means = []
+        averages = []
         for group in zip(*predictions, strict=True):
-            odds = {label: share * sum(p.probabilities[label] for p in group) for label in self.task.config.labels}
-            means.append(Prediction(max(odds, key=lambda label: odds[label]), odds))
-        return means
+            if self.task.is_numeric:
+                value = share * sum(p.value or 0.0 for p in group)
+                averages.append(Prediction(f"{value:.4g}", {}, value))
+            else:
+                odds = {label: share * sum(p.probabilities[label] for p in group) for label in self.task.config.labels}
+                averages.append(Prediction(max(odds, key=lambda label: odds[label]), odds))
+        return averages

@@ -49,9 +49,8 @@ from nextword.layers.crf import forbidden_scores
 from nextword.metrics.classification import combine_tasks
 from nextword.models.base import Network
 from nextword.objectives import make_objective
-from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
-from nextword.tasks.base import Dataset, Progress, from_data
+from nextword.tasks.base import Dataset, Progress, Setup, Wording, from_data
 from nextword.tasks.datasets.tagged import MixedTagDataset, read_tag_data
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.mixtures import (
@@ -217,11 +216,11 @@ class CrossViewObjective(TagObjective):
         self.unlabeled, self.sentences, self.longest = unlabeled, sentences, longest
         self.smoothing, self.dropout = smoothing, dropout
 
-    def batches_per_epoch(self, text: MixedExamples) -> int:  # type: ignore[override]
+    def batches_per_epoch(self, text: MixedExamples) -> int:
         """Steps with as many tagged batches as all tasks have together."""
         return text.turns * sum(self.layout.batches_per_epoch(part) for part in text.parts)
 
-    def batches(self, text: MixedExamples, seed: int, step: int) -> Iterator[Batch]:  # type: ignore[override]
+    def batches(self, text: MixedExamples, seed: int, step: int) -> Iterator[Batch]:
         return mixed_batches(self.layout, text, seed, step)
 
     def validation_batches(self, text: MixedExamples | TaggedExamples) -> Iterator[Batch]:
@@ -423,10 +422,6 @@ class CrossViewTagging(Tagging):
     objective = CrossViewObjective
     example_recipe = "cvt/conll2000"
 
-    @classmethod
-    def recognizes(cls, source: str) -> bool:
-        return False  # as tagging does
-
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         self.check_options(columns, kind)
         return read_tag_data(source, columns.label, self.config.scheme or TagTaskConfig.scheme)
@@ -438,34 +433,20 @@ class CrossViewTagging(Tagging):
     def head(self, network: Network) -> ModelWithHead:
         return CrossViewHead(network, self.config)
 
-    def encode(
-        self,
-        data: Any,
-        network: Any,
-        tokenizer: Tokenizer,
-        recipe: Recipe,
-        device: torch.device,
-        progress: Progress,
-        notes: list[str],
-    ) -> dict[str, Any]:
+    def encode(self, data: Any, setup: Setup) -> dict[str, Any]:
         examples: dict[str, Any]
         if isinstance(data, MixedTagDataset):
-            encoded = [
-                self.encode_splits(part, network, tokenizer, recipe, part.metrics, device, progress, notes)
-                for part in data.sets
-            ]
+            encoded = [self.encode_splits(part, setup, part.metrics) for part in data.sets]
             examples = dict(join_tasks(data.names, encoded))
         else:
-            examples = dict(super().encode(data, network, tokenizer, recipe, device, progress, notes))
+            examples = super().encode(data, setup)
         train = examples["train"]
         train = train if isinstance(train, MixedExamples) else MixedExamples(("",), (train,))
-        return examples | {"train": self.add_untagged(train, network, tokenizer, recipe, progress)}
+        return examples | {"train": self.add_untagged(train, setup)}
 
-    def add_untagged(
-        self, train: MixedExamples, network: Any, tokenizer: Tokenizer, recipe: Recipe, progress: Progress
-    ) -> MixedExamples:
+    def add_untagged(self, train: MixedExamples, setup: Setup) -> MixedExamples:
         """Add the untagged sentences that the recipe's objective names, if it names any."""
-        phase = recipe.phases[0]
+        network, phase = setup.network, setup.recipe.phases[0]
         objective: Any = make_objective(phase.objective, phase.batches, network.vocabulary)
         if not objective.unlabeled:
             return train
@@ -479,15 +460,11 @@ class CrossViewTagging(Tagging):
                 value=objective.unlabeled,
             ) from None
         limits = network.max_characters, objective.sentences, objective.longest
-        text, key = read_untagged(corpus, tokenizer, *limits, progress)
-        return replace(train, unlabeled=text, key=key)
+        text, setup.other_text = read_untagged(corpus, setup.tokenizer, *limits, setup.progress)
+        return replace(train, unlabeled=text)
 
     def sample(self, examples: Any, fraction: float, seed: int) -> Any:
         return examples if fraction == 1 else examples.sample(fraction, seed)
-
-    def fingerprint(self, data: Dataset, examples: Mapping[str, Any]) -> str:
-        key = examples["train"].key
-        return f"{data.fingerprint}-{key}" if key else data.fingerprint
 
     def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
         tagger = MultitaskTagger if self.config.tasks else WordTagger
@@ -507,14 +484,15 @@ class CrossViewTagging(Tagging):
             analyses.append({"task": part.name, **analyze_tags(own, predicted, part)})
         return {"tasks": analyses}
 
-    def describe(self) -> str:
-        return f"tags of {len(self.config.tasks)} tasks for a word" if self.config.tasks else super().describe()
-
-    @property
-    def output_name(self) -> str:
+    def wording(self) -> Wording:
+        own = super().wording()
         if not self.config.tasks:
-            return super().output_name
-        return "; ".join(f"{task.name}: {', '.join(task.tags)}" for task in self.config.tag_sets)
+            return own
+        return replace(
+            own,
+            summary=f"tags of {len(self.config.tasks)} tasks for a word",
+            output="; ".join(f"{task.name}: {', '.join(task.tags)}" for task in self.config.tag_sets),
+        )
 
 
 class MultitaskTagger(WordTagger):

@@ -28,6 +28,7 @@ from nextword.metrics.spans import score_types
 from nextword.metrics.squad import EXACT, F1, score_questions
 
 if TYPE_CHECKING:
+    from nextword.tasks.classification import Classifier
     from nextword.tasks.question_answering import Answer
 
 Analysis = dict[str, Any]  # as in errors.json
@@ -213,7 +214,7 @@ MAX_FLOPS = {"cpu": 3e12, "cuda": 1e15}  # to spend on attributions
 FLOPS_PER_PARAMETER = 6 * 18  # forward and backward passes at 16 nodes and two ends
 
 
-def attribute_words(model: Any, analysis: Analysis) -> None:
+def attribute_words(model: Classifier, analysis: Analysis) -> None:
     """Add word attributions to the first mistakes and correct examples, as far as the compute budget allows."""
     examples = [example for key in ("mistakes", "correct") for example in analysis.get(key, ())[:MAX_ATTRIBUTED]]
     embedding = model.network.embedding
@@ -229,32 +230,26 @@ def attribute_words(model: Any, analysis: Analysis) -> None:
         budget -= FLOPS_PER_PARAMETER * max(model.parameters - lookup, 1) * max(tokens, 1)
         if budget < 0 and num_done:
             break
+        predicted = example["predicted"]
+        label = predicted if isinstance(predicted, str) else f"{predicted:.4g}"
         try:
-            _attribute_example(model, example, texts)
-        except Unsupported as problem:
-            analysis["attribution"] = {"method": "", "why": str(problem)}
+            (explanation,) = model.explain([(texts[0], texts[1]) if len(texts) > 1 else texts[0]], [label])
+        except (Unsupported, torch.OutOfMemoryError) as problem:
+            why = str(problem) if isinstance(problem, Unsupported) else OUT_OF_MEMORY
+            analysis["attribution"] = {"method": "", "why": why}
             return
-        except torch.OutOfMemoryError:
-            analysis["attribution"] = {"method": "", "why": OUT_OF_MEMORY}
-            return
+        example |= {
+            "words": list(explanation.words),
+            "weights": list(explanation.weights),
+            "baseline": explanation.baseline,
+            "gap": explanation.gap,
+        }
         num_done += 1
     analysis["attribution"] = {
         "method": "integrated gradients",
         "examples": num_done,
         "of": len(examples),
         "too_long": num_too_long,
-    }
-
-
-def _attribute_example(model: Any, example: dict[str, Any], texts: Sequence[str]) -> None:
-    predicted = example["predicted"]
-    label = predicted if isinstance(predicted, str) else f"{predicted:.4g}"
-    (explanation,) = model.explain([tuple(texts) if len(texts) > 1 else texts[0]], [label])
-    example |= {
-        "words": list(explanation.words),
-        "weights": list(explanation.weights),
-        "baseline": explanation.baseline,
-        "gap": explanation.gap,
     }
 
 

@@ -24,7 +24,6 @@ from nextword.recipe import Recipe, describe_differences
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis, parse_task, report
 from nextword.tasks.base import Dataset, Progress
-from nextword.tasks.classification import UNSEEN
 from nextword.tasks.plan import Plan, build_plan, names_precision, prepare, resolve, with_seed
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
@@ -36,7 +35,7 @@ PREDICTIONS = "predictions.npz"  # split → probabilities (n, classes) of its e
 IMPORTANT = ("task.source", "phase.0.data")  # differences that are named first: others may follow from them
 
 
-def ignore(*_: Any) -> None:
+def ignore(*_: object) -> None:
     """A callback that does nothing."""
 
 
@@ -58,7 +57,9 @@ def transfer(
     train = task.sample(plan.examples["train"], task.config.train_fraction, recipe.phases[0].seed)
     task.check_training(train, task.count(plan.examples["train"]))
     model = task.build(plan, recipe, train)
-    splits = [{"train": train, "valid": task.validation(plan.examples)}] * len(recipe.phases)
+    labeled = {split: examples for split, examples in plan.examples.items() if split != "train"}
+    valid = plan.examples["dev"] if task.trains else labeled
+    splits = [{"train": train, "valid": valid}] * len(recipe.phases)
     facts = {
         "data": {phase.name: plan.data.name for phase in recipe.phases},
         "texts": {phase.name: plan.fingerprint for phase in recipe.phases},
@@ -72,22 +73,21 @@ def transfer(
         yield event
     if last is not None and last.kind == END and last.values.get("reason") != "interrupted":
         finished = RunFolder.open(folder)
-        predictor = task.finish(model, finished, plan.device)
-        plan = replace(plan, notes=(*plan.notes, *task.notes_on(model)))
-        _finish(finished, plan, recipe, last, validations, task.count(train), predictor)
+        predictor, notes = task.finish(model, finished, plan.device)
+        plan = replace(plan, notes=(*plan.notes, *notes))
+        _finish(finished, plan, last, validations, task.count(train), predictor)
 
 
 def _finish(
     run: RunFolder,
     plan: Plan,
-    recipe: Recipe,
     end: Event,
     validations: Sequence[Mapping[str, Any]],
     trained_on: int,
     predictor: Any,
 ) -> None:
     """Evaluate the weights that were kept, and write results, errors, report and card."""
-    task, config = plan.task, plan.task.config
+    recipe, task, config = run.recipe, plan.task, plan.task.config
     values = end.values if recipe.phases[-1].keep == "best" else validations[-1]
     result: dict[str, Any] = {
         "data": plan.data.name,
@@ -106,10 +106,8 @@ def _finish(
     if plan.unknown is not None:
         result["unknown"] = plan.unknown
     more, predictions = task.evaluate(predictor, plan.data, plan.examples)
+    result["examples"] |= more.pop("examples", {})
     result |= more
-    for split in plan.examples:
-        if f"{split}{UNSEEN}" in result:
-            result["examples"][f"{split}{UNSEEN}"] = len(plan.data.unseen_rows(split))
     _write_report(run, plan, predictor, result)
     if predictions:
         np.savez_compressed(run.path / PREDICTIONS, **predictions)  # type: ignore[arg-type]
@@ -132,10 +130,7 @@ def _write_report(run: RunFolder, plan: Plan, predictor: Any, result: Mapping[st
         errors=errors,
         log=run.read_log(),
         balance=plan.data.balances(config.train_fraction, run.recipe.phases[0].seed),
-        notes=plan.notes,
-        prompt=task.prompt_of(predictor),
-        loss_unit=task.loss_unit,
-        example_files=f"{task.example_files}{task.example_options}",
+        wording=task.wording(),
     )
     run.write(report.FILE, report.render(data))
 
@@ -172,7 +167,7 @@ def resume(
     run = open_for_resume(folder)
     recipe = run.recipe
     if recipe.task is None:
-        raise RunError(f"{folder} has no task. Resume it with `nextword train --resume --out {folder}`.", path=folder)
+        raise RunError(f"{folder} has no task. Resume it: nextword train --resume --out {folder}", path=folder)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     plan = build_plan(recipe, tokenizer, reopen_data(recipe), choose_device(device), on_progress)
     return plan, transfer(plan, folder, run=run, stop=stop)
@@ -196,11 +191,8 @@ def require_same(folder: str | Path, recipe: Recipe, data: Dataset, changes: Seq
         raise recipe_mismatch(folder, recipe, differences)
     read = set(run.manifest.get("texts", {}).values())
     if not all(text == data.fingerprint or text.startswith(f"{data.fingerprint}-") for text in read):
-        raise RunError(
-            f"{folder} was trained on other data than {data.name} has now: the file or its splits have changed. "
-            "Restore it, or train again with another --out.",
-            path=folder,
-        )
+        problem = f"{folder} was trained on other data than {data.name} has now: the file or its splits have changed."
+        raise RunError(f"{problem} Restore it, or train again with another --out.", path=folder)
 
 
 def _comparable(recipe: Recipe) -> Recipe:
@@ -228,7 +220,7 @@ class Outcome:
 
     @property
     def metric(self) -> str:
-        return self.results[0]["metric"]
+        return str(self.results[0]["metric"])
 
     def values(self, metric: str = "", split: str = "dev") -> list[float]:
         return [result[split][metric or self.metric] for result in self.results]
@@ -278,32 +270,31 @@ def run(
     `resume`: reuse finished runs in `out`, and resume interrupted ones, if their settings are the same.
     """
     first = seed or 0
-    folders = [Path(out) / f"seed-{first + k}" for k in range(seeds)] if seeds else [Path(out)]
-    numbers = [first + k for k in range(seeds)] if seeds else [seed]
-    begun = [resume and (folder / "manifest.json").is_file() for folder in folders]
-    for folder, exists in zip(folders, begun, strict=True):
-        if not exists:
+    runs = {Path(out) / f"seed-{first + k}": first + k for k in range(seeds)} if seeds else {Path(out): seed}
+    begun = [folder for folder in runs if resume and (folder / "manifest.json").is_file()]
+    for folder in runs:
+        if folder not in begun:
             RunFolder.refuse_if_taken(folder)
     resolved = resolve(recipe, source, data, columns, kind, scratch, changes, device)
-    finished = [read_result(folder) if exists else None for folder, exists in zip(folders, begun, strict=True)]
-    for folder, number, result in zip(folders, numbers, finished, strict=True):
-        if result is not None:
-            require_same(folder, with_seed(resolved.recipe, number), resolved.data, changes)
-    results: list[Mapping[str, Any]] = []
+    results = {folder: result for folder in begun if (result := read_result(folder)) is not None}
+    for folder in results:
+        require_same(folder, with_seed(resolved.recipe, runs[folder]), resolved.data, changes)
     plan: Plan | None = None
-    for folder, number, exists, result in zip(folders, numbers, begun, finished, strict=True):
+    names = tuple(map(str, runs))
+    for folder, number in runs.items():
+        if folder in results:
+            continue
+        if plan is None:
+            plan = prepare(resolved, on_progress)
+            on_plan(replace(plan, recipe=plan.with_seed(number)))
+        interrupted = open_for_resume(folder, plan.with_seed(number)) if folder in begun else None
+        for event in transfer(plan, folder, number, interrupted, stop):
+            on_event(event)
+        result = read_result(folder)
         if result is None:
-            if plan is None:
-                plan = prepare(resolved, on_progress)
-                on_plan(replace(plan, recipe=plan.with_seed(number)))
-            interrupted = open_for_resume(folder, plan.with_seed(number)) if exists else None
-            for event in transfer(plan, folder, number, interrupted, stop):
-                on_event(event)
-            result = read_result(folder)
-            if result is None:
-                return Outcome(str(data), tuple(map(str, folders)), tuple(results), interrupted=True)
-        results.append(result)
-    outcome = Outcome(results[0]["data"], tuple(map(str, folders)), tuple(results))
+            return Outcome(str(data), names, tuple(results.values()), interrupted=True)
+        results[folder] = result
+    outcome = Outcome(resolved.data.name, names, tuple(results[folder] for folder in runs))
     if seeds:
         write_results(Path(out), {"recipe": recipe, "source": str(source), "scratch": scratch, **outcome.as_dict()})
     return outcome

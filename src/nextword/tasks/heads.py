@@ -32,8 +32,9 @@ from torch.nn.utils.rnn import pad_sequence
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, RunError, Unsupported
 from nextword.core.protocols import Infilling
-from nextword.core.types import Batch, Inputs, State, Vocabulary
+from nextword.core.types import Batch, Inputs, State
 from nextword.layers.bilstm import BiLSTM
+from nextword.models.base import Network
 from nextword.models.framing import SPREAD, combine
 
 if TYPE_CHECKING:
@@ -45,24 +46,19 @@ HEAD_FILE = "head.safetensors"
 # ------------------------------------------------------------------------------------------------ a network with a head
 
 
-class ModelWithHead(nn.Module):
+class ModelWithHead(Network):
     """A network and a head, trained, saved and loaded as one.
 
     `features` names the layer that the head reads, and a `frozen` network stays as it is. The network's own files are
     unchanged by the head, so the run can also be opened without it.
     """
 
+    encoder: Any  # a Network that is an Encoder
     out: Any
-    reinitialized: tuple[
-        str, ...
-    ] = ()  # tensors of the network that keep their random values: see `[task] reinit_layers`
-    readout: Any = None  # the network's output layer is not trained with the head
-    recordable = False
-    is_stateful = False  # reads long texts chunk by chunk
     weights: Tensor | None  # (classes,) class weights of the loss
 
-    def __init__(self, network: Any, features: str = "", frozen: bool = False) -> None:
-        super().__init__()
+    def __init__(self, network: Network, features: str | int = "", frozen: bool = False) -> None:
+        super().__init__(None, network.vocabulary)
         self.encoder, self.frozen = network, frozen
         self.layer_index = find_layer(network, str(features))
         self.register_buffer("weights", None, persistent=False)
@@ -83,7 +79,8 @@ class ModelWithHead(nn.Module):
 
     def layer(self, inputs: Inputs) -> Tensor:
         """The same layer; gradients flow through a frozen network too, for attributions."""
-        return self.encoder.layer_at(inputs, self.layer_index)
+        layer: Tensor = self.encoder.layer_at(inputs, self.layer_index)
+        return layer
 
     def forward(self, batch: Batch) -> Tensor:
         """The head's outputs for a batch."""
@@ -96,22 +93,20 @@ class ModelWithHead(nn.Module):
     # -------------------------------------------------------------------------------------------- for the trainer
 
     @property
-    def base(self) -> Any:
+    def base(self) -> Network:
         """The network without its task head."""
-        return self.encoder
-
-    @property
-    def vocabulary(self) -> Vocabulary:
-        return self.encoder.vocabulary
+        network: Network = self.encoder
+        return network
 
     @property
     def device(self) -> torch.device:
-        return next(self.out.parameters()).device
+        device: torch.device = next(self.out.parameters()).device
+        return device
 
     def num_parameters(self) -> int:
         """Learned numbers of the network and the head."""
         own = sum(p.numel() for name, p in self.named_parameters() if not name.startswith("encoder."))
-        return self.encoder.num_parameters() + own
+        return self.base.num_parameters() + own
 
     # -------------------------------------------------------------------------------------------- files
 
@@ -129,6 +124,7 @@ class ModelWithHead(nn.Module):
         self.load_head(folder)
 
     def load_head(self, folder: Path) -> None:
+        """Replace the weights of the head by those in the folder."""
         tensors, expected = load_file(str(folder / HEAD_FILE)), self._head_tensors()
         if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in expected.items()}:
             raise RunError(
@@ -142,7 +138,7 @@ class ModelWithHead(nn.Module):
         return {name: t for name, t in self.state_dict().items() if not name.startswith("encoder.")}
 
 
-def find_layer(network: Any, name: str) -> int:
+def find_layer(network: Network, name: str) -> int:
     """Return the index of the layer of `encode` that a name or a number means; "" is the last."""
     if not name:
         return -1
@@ -159,7 +155,7 @@ def find_layer(network: Any, name: str) -> int:
     return -1 if int(name) == depth - 1 else int(name)  # the last layer has one index, so that -1 means it everywhere
 
 
-def tensors_of_last_layers(network: Any, n: int) -> tuple[str, ...]:
+def tensors_of_last_layers(network: Network, n: int) -> tuple[str, ...]:
     """Return the names of the tensors of the last n layers, and of the pooler if there is one.
 
     They are reinitialized before fine-tuning: Zhang et al., "Revisiting Few-sample BERT Fine-tuning" (2021), section 5,
@@ -262,7 +258,8 @@ class MLPClassifier(nn.Module):
         for i, (norm, linear, dropout) in enumerate(zip(self.norms, self.linear, self.dropouts, strict=True)):
             x = torch.relu(x) if i else x
             x = linear(F.dropout(norm(x), dropout, self.training))
-        return x.unflatten(0, shape)
+        logits: Tensor = x.unflatten(0, shape)
+        return logits
 
 
 class QuickBatchNorm(nn.BatchNorm1d):
@@ -276,20 +273,20 @@ class QuickBatchNorm(nn.BatchNorm1d):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or len(x) == 1:
             return normalize_with_running_stats(self, x)
-        seen: Any = self.num_batches_tracked
+        assert self.num_batches_tracked is not None
         with torch.no_grad():
-            weight = (1 / seen.add_(1).to(x.dtype)).clamp(min=self.momentum)
+            weight = (1 / self.num_batches_tracked.add_(1).to(x.dtype)).clamp(min=self.momentum)
             for running, now in ((self.running_mean, x.mean(0)), (self.running_var, x.var(0))):
                 running.lerp_(now, weight)  # type: ignore[union-attr]
         return F.batch_norm(x, None, None, self.weight, self.bias, True, 0.0, self.eps)
 
 
-def batch_norm(norm: Any, x: Tensor) -> Tensor:
+def batch_norm(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
     """Batch norm; a batch of one has no variance, so it is normalized with the running statistics."""
     return normalize_with_running_stats(norm, x) if norm.training and len(x) == 1 else norm(x)
 
 
-def normalize_with_running_stats(norm: Any, x: Tensor) -> Tensor:
+def normalize_with_running_stats(norm: nn.BatchNorm1d, x: Tensor) -> Tensor:
     return F.batch_norm(x, norm.running_mean, norm.running_var, norm.weight, norm.bias, False, 0.0, norm.eps)
 
 
@@ -335,7 +332,8 @@ class BiattentiveClassifier(nn.Module):
         z = torch.cat([self._integrate(i, *view) for i, view in enumerate(views)], -1)
         for layer in self.maxout:
             z = layer(self._dropout(z))
-        return self.out(self._dropout(z))
+        logits: Tensor = self.out(self._dropout(z))
+        return logits
 
     def _integrate(self, side: int, x: Tensor, context: Tensor, mask: Tensor) -> Tensor:
         h = self.integrate[side](torch.cat([x, x - context, x * context], -1), mask)
@@ -373,7 +371,8 @@ class Maxout(nn.Module):
         self.norm = nn.BatchNorm1d(CHANNELS * units)
 
     def forward(self, x: Tensor) -> Tensor:
-        return batch_norm(self.norm, self.linear(x)).unflatten(-1, (-1, CHANNELS)).amax(-1)
+        channels: Tensor = batch_norm(self.norm, self.linear(x)).unflatten(-1, (-1, CHANNELS))
+        return channels.amax(-1)
 
 
 # ------------------------------------------------------------------------------------------------ long texts, in chunks
@@ -474,7 +473,9 @@ CLASSIFIERS = ("linear", "mlp", "biattentive")
 class TextHead(ModelWithHead):
     """One vector of logits, or one number, per example."""
 
-    def __init__(self, network: Any, config: TextHeadConfig, outputs: int, class_weights: Sequence[float] = ()) -> None:
+    def __init__(
+        self, network: Network, config: TextHeadConfig, outputs: int, class_weights: Sequence[float] = ()
+    ) -> None:
         """`outputs`: the number of classes, or 1 for a number."""
         super().__init__(network, config.features, config.frozen)
         self.config = config
@@ -504,11 +505,11 @@ class TextHead(ModelWithHead):
     def recordable(self) -> bool:  # type: ignore[override]
         """Whether training steps can be captured in a CUDA graph: they never synchronize with the GPU."""
         plain = type(self) is TextHead and self.config.classifier == "linear" and self.config.pooling in (AUTO, "mean")
-        return plain and not self.is_stateful and self.encoder.recordable
+        return plain and not self.is_stateful and self.base.recordable
 
     @property
     def is_stateful(self) -> bool:  # type: ignore[override]
-        return bool(self.config.chunk) and self.encoder.is_stateful
+        return bool(self.config.chunk) and self.base.is_stateful
 
     def forward(self, batch: Batch) -> Tensor:
         """(n, outputs) in 32 bits: logits of the classes, or one number."""
@@ -537,7 +538,8 @@ class TextHead(ModelWithHead):
         if self.config.classifier == "biattentive":
             x, mask = (t[:frames] for t in unpack_rows(h, batch.inputs))
             with torch.autocast(x.device.type, enabled=False):
-                return self.out(x.to(self.out.out.weight.dtype), mask, len(x) // len(batch.targets))
+                logits: Tensor = self.out(x.to(self.out.out.weight.dtype), mask, len(x) // len(batch.targets))
+            return logits
         if self.config.pooling != AUTO:
             x = pool(self.config.pooling, h, batch.inputs)[:frames]
         else:
@@ -557,4 +559,5 @@ class TextHead(ModelWithHead):
         if self.config.classifier == "linear":
             x = F.dropout(x, self.config.dropout, self.training)
         with torch.autocast(x.device.type, enabled=False):
-            return self.out(x.to(next(self.out.parameters()).dtype))
+            logits: Tensor = self.out(x.to(next(self.out.parameters()).dtype))
+        return logits

@@ -42,10 +42,10 @@ from nextword.lm.base import TextModel
 from nextword.lm.completion import context_window, score_completions
 from nextword.models import abilities, model_class
 from nextword.models.base import Network
-from nextword.recipe import BUDGETS, Recipe
+from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
-from nextword.tasks.base import DEV_IS_TRAINED_ON, Count, EncodedData, Progress, draw_fraction
+from nextword.tasks.base import DEV_IS_TRAINED_ON, Count, Setup
 from nextword.tasks.classification import (
     Classification,
     ClassificationConfig,
@@ -61,7 +61,7 @@ from nextword.tasks.label_text import (
     note_strings,
     tokenize_labels,
 )
-from nextword.tokenizers.base import Tokenizer
+from nextword.tasks.text_data import TextDataset
 from nextword.tokenizers.loading import load_tokenizer
 
 TEMPLATE = "This text is about {label}."
@@ -266,7 +266,7 @@ class InContextClassifier(ZeroShotClassifier):
         super().__init__(lm, words, template, own.calibrate, name)
         if self.is_pair != task.is_pair:
             raise InvalidSetting(
-                f"[task] template = {own.template!r}: the task has {task.input_name}. Expected "
+                f"[task] template = {own.template!r}: the task has {task.wording().input}. Expected "
                 f"{TEXT} and {'' if task.is_pair else 'no '}{SECOND}, as in {task.default_template!r}.",
                 key="task.template",
                 value=own.template,
@@ -334,8 +334,8 @@ class InContextClassifier(ZeroShotClassifier):
 
     def why_not(self, ability: str) -> str:
         return (
-            f"{self.name or 'This run'} is for a task: it predicts {self.task.output_name}. Use `nextword predict`, or "
-            f"the language model that it prompts: {self.task.config.source or 'unknown'}."
+            f"{self.name or 'This run'} is for a task: it predicts {self.task.wording().output}. Use "
+            f"`nextword predict`, or the language model that it prompts: {self.task.config.source or 'unknown'}."
         )
 
 
@@ -368,12 +368,10 @@ class InContextConfig(WrittenLabelsConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("template", isinstance(self.template, str), f"a text with {LABEL} in it")
         self.require_count("shots", 0, "a number of solved examples, as 16")
-        self.require_bool("calibrate")
 
 
-class InContextLearning(WrittenLabels):
+class InContextLearning(WrittenLabels[LabeledRows, InContextClassifier]):
     """A class or a number, chosen by a prompted language model."""
 
     Config = InContextConfig
@@ -386,20 +384,6 @@ class InContextLearning(WrittenLabels):
         if self.is_numeric:
             return PAIR_NUMBER_TEMPLATE if self.is_pair else NUMBER_TEMPLATE
         return PAIR_TEMPLATE if self.is_pair else TEMPLATE
-
-    def check_recipe(self, recipe: Recipe) -> None:
-        phase = recipe.phases[0]
-        if len(recipe.phases) > 1 or phase.kind != PHASE_KIND:
-            raise InvalidSetting(
-                f"{recipe.name}: expected one phase of kind = '{PHASE_KIND}', because nothing is trained.",
-                key="phase.0.kind",
-                value=phase.kind,
-            )
-        extra = [f"phase.0.{key}" for key in BUDGETS if getattr(phase, key)] + [f"model.{key}" for key in recipe.model]
-        if extra:
-            raise InvalidSetting(
-                f"{recipe.name} trains nothing, so {', '.join(extra)} would be ignored. Leave it out.", key=extra[0]
-            )
 
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
         own = super().settings_from(data, run)
@@ -421,25 +405,14 @@ class InContextLearning(WrittenLabels):
     def head(self, network: Network) -> ModelWithHead:
         raise Unsupported("In-context learning has no head.", ability="head")
 
-    def encode(self, *_: Any, **__: Any) -> dict[str, Any]:
-        raise Unsupported("A prompt is read by the language model itself.", ability="encode")
-
-    def prepare(
-        self, recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress
-    ) -> EncodedData:
-        from nextword.lm.loading import load
-
-        lm: Any = load(self.config.source, str(device))
-        examples = {
+    def encode(self, data: TextDataset, setup: Setup) -> dict[str, LabeledRows]:
+        setup.notes[:] = [DEV_IS_SHOWN if note == DEV_IS_TRAINED_ON else note for note in setup.notes]
+        setup.notes += note_strings(self.config.numbers)
+        return {
             split: LabeledRows(rows, self.encode_labels(rows.labels), tuple(self.config.metrics))
             for split, rows in data.splits.items()
             if rows.labels is not None
         }
-        notes = [DEV_IS_SHOWN if note == DEV_IS_TRAINED_ON else note for note in data.notes]
-        return EncodedData(examples, [*notes, *note_strings(self.config.numbers)], lm.network, lm)
-
-    def validation(self, examples: Mapping[str, Any]) -> Any:
-        return {split: rows for split, rows in examples.items() if split != "train"}
 
     def build(self, plan: Any, recipe: Recipe, train: Any) -> InContextClassifier:
         """The language model with its prompt, from training rows that have a text."""
@@ -459,12 +432,9 @@ class InContextLearning(WrittenLabels):
         counts = ", ".join(f"{n} of {label!r}" for label, n in model.solved.items())
         model.notes = [f"{own.shots} solved examples stand before every text ({counts})"] if own.shots else []
         model.notes += model.notes_on(
-            [example for rows in self.validation(plan.examples).values() for example in rows.examples]
+            [example for split, rows in plan.examples.items() if split != "train" for example in rows.examples]
         )
         return model
-
-    def sample(self, examples: Any, fraction: float, seed: int) -> Any:
-        return examples if fraction == 1 else examples.take(draw_fraction(len(examples), fraction, seed))
 
     def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> Any:
         from nextword.lm.loading import load_language_model
@@ -472,11 +442,8 @@ class InContextLearning(WrittenLabels):
         prefix = (run.path / PROMPT_FILE).read_bytes().decode()  # bytes, because line ends must stay as they are
         return InContextClassifier(load_language_model(run, str(device), precision), self, prefix, str(run.path))
 
-    def notes_on(self, model: Any) -> list[str]:
-        return model.notes
-
-    def finish(self, model: Any, run: RunFolder, device: torch.device) -> Any:
-        return model
+    def finish(self, model: Any, run: RunFolder, device: torch.device) -> tuple[Any, list[str]]:
+        return model, model.notes
 
     def evaluate(
         self, predictor: Any, data: Any, examples: Mapping[str, Any]
@@ -486,10 +453,8 @@ class InContextLearning(WrittenLabels):
 
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         analysis = self.analyze_rows(examples.rows, predictor.logits_of(examples))
-        return analysis | {"attribution": {"method": "", "why": error_analysis.NO_HEAD}}
-
-    def prompt_of(self, predictor: Any) -> tuple[str, str, Sequence[str]] | None:
-        return predictor.prefix, predictor.question, predictor.label_words
+        prompt = {"text": predictor.prefix + predictor.question, "labels": list(predictor.label_words)}
+        return analysis | {"prompt": prompt, "attribution": {"method": "", "why": error_analysis.NO_HEAD}}
 
 
 def _require_causal_lm(run: RunFolder) -> None:

@@ -44,10 +44,17 @@ from nextword.models.base import Network
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
 from nextword.tasks.attribution import Explanation, attribute_tokens, sum_by_word
-from nextword.tasks.base import Dataset, TaskConfig, from_data, is_number
-from nextword.tasks.classification import Classification, Classifier, LabelObjective, resolve_class_weights
+from nextword.tasks.base import Dataset, ExamplesT, PredictorT, TaskConfig, from_data, is_number
+from nextword.tasks.classification import (
+    Classifier,
+    ClassWeights,
+    LabelObjective,
+    TextTask,
+    note_class_weights,
+    resolve_class_weights,
+)
 from nextword.tasks.heads import ModelWithHead
-from nextword.tasks.text_data import CLASSIFICATION, PAIRS, REGRESSION
+from nextword.tasks.text_data import CLASSIFICATION, PAIRS, REGRESSION, TextDataset
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import to_device
@@ -327,7 +334,7 @@ class WrittenLabelsConfig(TaskConfig):
         self.require("number_step", is_number(step) and 0 <= step < math.inf, "the step between numbers, as 0.2")
 
 
-class WrittenLabels(Classification):
+class WrittenLabels(TextTask[TextDataset, ExamplesT, PredictorT]):
     """Classification, or regression if `numbers` is not empty, with labels as text."""
 
     @property
@@ -338,13 +345,9 @@ class WrittenLabels(Classification):
     def outputs(self) -> int:
         return 1 if self.is_numeric else len(self.config.labels)
 
-    @property
-    def data_task(self) -> str:
-        return REGRESSION if self.is_numeric else PAIRS if self.is_pair else CLASSIFICATION
-
-    @classmethod
-    def recognizes(cls, source: str) -> bool:
-        return False
+    def reopen(self, source: str) -> Dataset:
+        kind = REGRESSION if self.is_numeric else PAIRS if self.is_pair else CLASSIFICATION
+        return self.read(source, self.config.columns, kind if self.config.text else "")
 
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         data = super().read(source, columns, kind)
@@ -372,7 +375,7 @@ class WrittenLabels(Classification):
             number_strings(data.splits["train"].labels or (), own.number_step, data.name) if data.is_numeric else ()
         )
         mean, std = scale_of_strings(numbers) if numbers else (0.0, 1.0)
-        return {"frame": own.frame or data.frame, "numbers": numbers, "mean": mean, "std": std}
+        return super().settings_from(data, run) | {"numbers": numbers, "mean": mean, "std": std}
 
     def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
         if not self.is_numeric:
@@ -384,10 +387,6 @@ class WrittenLabels(Classification):
             return super().decode(outputs)
         return np.array(self.config.numbers, np.float64)[outputs.astype(np.int64)]  # as written, to the last digit
 
-    def check_training(self, train: Any, available: int) -> None:
-        if not self.is_numeric:
-            super().check_training(train, available)
-
     def analyze_rows(self, rows: Rows, outputs: np.ndarray) -> dict[str, Any]:
         if not self.is_numeric:
             return super().analyze_rows(rows, outputs)
@@ -398,19 +397,17 @@ class WrittenLabels(Classification):
 @dataclass(frozen=True)
 class LabelTextConfig(WrittenLabelsConfig):
     prompt: str = ""  # the source, with {text} in it, and {second} for two texts; "": PROMPTS
-    class_weights: Any = ""  # as of classification
+    class_weights: ClassWeights = ""  # as of classification
     frozen: bool = False
     reinit_layers: int = 0
     label_ids: Sequence[Sequence[int]] = from_data(())  # tokens of each label, or of each number
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("prompt", isinstance(self.prompt, str), f"a text with {TEXT} in it")
-        self.require_bool("frozen")
         self.require_count("reinit_layers", 0, "a number of layers, as 2")
 
 
-class LabelText(WrittenLabels):
+class LabelText(WrittenLabels[Examples, Classifier]):
     """A label generated as text."""
 
     Config = LabelTextConfig
@@ -442,7 +439,7 @@ class LabelText(WrittenLabels):
         return model(network, self.config)
 
     def notes(self) -> list[str]:
-        return [*super().notes(), *note_strings(self.config.numbers)]
+        return [*note_class_weights(self.config.class_weights, self.config.labels), *note_strings(self.config.numbers)]
 
     def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
         labels = self.encode_labels(rows.labels or ())

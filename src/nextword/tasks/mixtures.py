@@ -18,8 +18,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from nextword.batching.examples import UNLABELED
-from nextword.core.errors import InvalidSetting
+from nextword.batching.examples import UNLABELED, Bucketed
+from nextword.core.errors import invalid
 from nextword.core.types import Batch
 from nextword.data.tables import Columns
 from nextword.metrics.classification import MEAN
@@ -37,10 +37,8 @@ def split_names(source: str) -> list[str]:
     """The data sets that --data names, unless it is the name of one file."""
     names = [source] if Path(source).exists() else [name.strip() for name in source.split(SEPARATOR)]
     if len(set(names)) < len(names):
-        raise InvalidSetting(
-            f"--data {source} names a data set twice. To learn several of its columns, name them: conll2003:pos.",
-            key="data",
-            value=source,
+        raise invalid(
+            "data", source, "has a data set twice. To learn several of its columns, name them: conll2003:pos."
         )
     return names
 
@@ -49,7 +47,7 @@ def split_names(source: str) -> list[str]:
 class MixedDataset(Dataset):
     """Several data sets. The mean of their main metrics decides."""
 
-    sets: tuple[Any, ...]
+    sets: tuple[Any, ...]  # a Dataset each; subclasses say which
 
     columns = Columns()
     labels = ()
@@ -107,7 +105,6 @@ class MixedExamples:
     names: tuple[str, ...]  # of the tasks
     parts: tuple[Any, ...]  # the examples of each
     unlabeled: Any = None
-    key: str = ""  # a hash of the unlabeled text
 
     def __len__(self) -> int:
         return sum(map(len, self.parts))
@@ -147,8 +144,9 @@ def join_tasks(names: Sequence[str], encoded: Sequence[Mapping[str, Any]]) -> di
 
 def probabilities(sizes: list[int], mix: float = ROOT) -> np.ndarray:
     """The probability of each task, ∝ size^mix."""
-    weights = np.array(sizes, np.float64) ** mix
-    return weights / weights.sum()
+    weights: np.ndarray = np.array(sizes, np.float64) ** mix
+    shares: np.ndarray = weights / weights.sum()
+    return shares
 
 
 def draw_tasks(examples: MixedExamples, seed: int, mix: float = ROOT) -> Iterator[int]:
@@ -159,7 +157,9 @@ def draw_tasks(examples: MixedExamples, seed: int, mix: float = ROOT) -> Iterato
         yield from draw.choice(len(odds), DRAWN, p=odds).tolist()
 
 
-def mixed_batches(layout: Any, examples: MixedExamples, seed: int, step: int, mix: float = ROOT) -> Iterator[Batch]:
+def mixed_batches(
+    layout: Bucketed, examples: MixedExamples, seed: int, step: int, mix: float = ROOT
+) -> Iterator[Batch]:
     """Yield batches from this step on, labeled and unlabeled ones in turn."""
     turns = examples.turns
     before = -(-step // turns)  # labeled batches before this step
@@ -174,7 +174,7 @@ def mixed_batches(layout: Any, examples: MixedExamples, seed: int, step: int, mi
         step += 1
 
 
-def mixed_validation_batches(layout: Any, parts: Sequence[Any]) -> Iterator[Batch]:
+def mixed_validation_batches(layout: Bucketed, parts: Sequence[Any]) -> Iterator[Batch]:
     """Yield every example, one task after the other."""
     for i, part in enumerate(parts):
         for batch in layout.validation_batches(part):

@@ -28,11 +28,11 @@ from nextword.core.types import Batch, FramedText, Prediction, require_list, tex
 from nextword.data.tables import Columns, Rows
 from nextword.models.base import Network
 from nextword.models.framing import truncate_pair
-from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
-from nextword.tasks.base import Count, Dataset
-from nextword.tasks.classification import Classification, Classifier, LabelObjective, TextHeadConfig, table_header
+from nextword.tasks.base import Count, Dataset, Wording
+from nextword.tasks.classification import Classifier, LabelObjective, TextHeadConfig, TextTask
 from nextword.tasks.data_checks import count_empty_texts
+from nextword.tasks.datasets.base import table_header
 from nextword.tasks.datasets.catalog import find_benchmark
 from nextword.tasks.datasets.multiple_choice import has_candidates, read_multiple_choice
 from nextword.tasks.encoding import Framer
@@ -45,7 +45,7 @@ from nextword.tasks.prediction_files import (
     require_unique_columns,
     write_table,
 )
-from nextword.tasks.text_data import CHOICE, read_one
+from nextword.tasks.text_data import CHOICE, TextDataset, read_one
 from nextword.tokenizers.base import Tokenizer
 
 # ------------------------------------------------------------------------------------------------ examples and batches
@@ -173,7 +173,7 @@ class ChoiceObjective(LabelObjective):
 # ------------------------------------------------------------------------------------------------ task
 
 
-class MultipleChoice(Classification):
+class MultipleChoice(TextTask[TextDataset, ChoiceExamples, "ChoicePredictor"]):
     """The index of the right candidate."""
 
     Config = TextHeadConfig
@@ -195,9 +195,6 @@ class MultipleChoice(Classification):
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         return read_one(source, columns, kind or CHOICE)
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
-        return {"frame": self.config.frame or data.frame}
-
     def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
         return np.array(labels, np.int64)
 
@@ -208,12 +205,6 @@ class MultipleChoice(Classification):
         labels = self.encode_labels(rows.labels or ())
         return encode_choices(network, tokenizer, rows.texts, rows.seconds, rows.choices or (), labels, length)
 
-    def notes(self) -> list[str]:
-        return []
-
-    def check_training(self, train: Any, available: int) -> None:
-        """One example is enough: its candidates differ."""
-
     def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
         return ChoicePredictor(model, tokenizer, self, length, name)
 
@@ -223,20 +214,13 @@ class MultipleChoice(Classification):
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         return error_analysis.analyze_choices(data.splits["dev"], self.decode(predictor.logits_of(examples)))
 
-    def describe(self) -> str:
-        return "one of several candidates for a context"
-
-    @property
-    def input_name(self) -> str:
-        return "a context and candidates"
-
-    @property
-    def output_name(self) -> str:
-        return "which of them is right"
-
-    @property
-    def example_input(self) -> str:
-        return '("a context", ["one candidate", "another"])'
+    def wording(self) -> Wording:
+        return Wording(
+            summary="one of several candidates for a context",
+            input="a context and candidates",
+            output="which of them is right",
+            arguments='[("a context", ["one candidate", "another"])]',
+        )
 
 
 class ChoicePredictor(Classifier):

@@ -9,7 +9,7 @@ shared. The mean of the tasks' main metrics decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -24,23 +24,22 @@ from nextword.core.types import Batch, Loss, Prediction, State
 from nextword.data.tables import Columns
 from nextword.metrics.classification import combine_tasks
 from nextword.models.base import Network
-from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import task_class
-from nextword.tasks.base import Count, Dataset, Progress, from_data
-from nextword.tasks.classification import Bucketed, Classification, Classifier, Example, LabelObjective, TextHeadConfig
+from nextword.tasks.base import Count, Dataset, Setup, Wording, from_data
+from nextword.tasks.classification import Classifier, Example, LabelObjective, TextHeadConfig, TextTask
 from nextword.tasks.encoding import require_encoder
 from nextword.tasks.heads import ModelWithHead, TextHead
 from nextword.tasks.mixtures import MixedExamples, join_tasks, mixed_batches, mixed_validation_batches
 from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, predict_texts
-from nextword.tasks.text_data import read_text_data
+from nextword.tasks.text_data import MixedTextDataset, read_text_data
 from nextword.tokenizers.base import Tokenizer
 
 # ------------------------------------------------------------------------------------------------ heads and loss
 
 
 class MultitaskHead(ModelWithHead):
-    def __init__(self, network: Network, config: MultitaskConfig, tasks: Sequence[Classification]) -> None:
+    def __init__(self, network: Network, config: MultitaskConfig, tasks: Collection[TextTask[Any, Any, Any]]) -> None:
         super().__init__(network, config.features, config.frozen)
         # A plain list, because every head holds the network: only what belongs to a head alone is registered
         self.heads = [TextHead(network, task.config, task.outputs) for task in tasks]
@@ -55,20 +54,21 @@ class MultitaskHead(ModelWithHead):
         return self
 
     def forward(self, batch: Batch) -> Tensor:
-        return self.heads[batch.task_index](batch)
+        outputs: Tensor = self.heads[batch.task_index](batch)
+        return outputs
 
     def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
         return self.heads[batch.task_index].score_layer(h, batch)
 
 
 class MultitaskObjective(LabelObjective):
-    def batches_per_epoch(self, text: MixedExamples) -> int:  # type: ignore[override]
+    def batches_per_epoch(self, text: MixedExamples) -> int:
         return sum(map(self.layout.batches_per_epoch, text.parts))
 
-    def batches(self, text: MixedExamples, seed: int, step: int) -> Iterator[Batch]:  # type: ignore[override]
+    def batches(self, text: MixedExamples, seed: int, step: int) -> Iterator[Batch]:
         return mixed_batches(self.layout, text, seed, step, self.mix)
 
-    def validation_batches(self, text: MixedExamples) -> Iterator[Batch]:  # type: ignore[override]
+    def validation_batches(self, text: MixedExamples) -> Iterator[Batch]:
         return mixed_validation_batches(self.layout, text.parts)
 
     def tokens_per_prediction(self, network: Any, text: MixedExamples) -> float:  # type: ignore[override]
@@ -97,12 +97,13 @@ class MultitaskConfig(TextHeadConfig):
     tasks: Sequence[Mapping[str, Any]] = from_data((), "--data 'A + B'")  # name and own settings of each
 
 
-class Multitask(Classification):
+class Multitask(TextTask[MixedTextDataset, MixedExamples, "MultitaskPredictor"]):
     Config = MultitaskConfig
+    config: MultitaskConfig
     objective = MultitaskObjective
 
     @property
-    def each(self) -> dict[str, Classification]:
+    def each(self) -> dict[str, TextTask[Any, Any, Any]]:
         """Name → the task by itself."""
         tasks: dict[str, Any] = {}
         for table in self.config.tasks:
@@ -113,36 +114,19 @@ class Multitask(Classification):
             tasks[table["name"]] = cls(cls.Config(**(shared | own)))
         return tasks
 
-    @classmethod
-    def recognizes(cls, source: str) -> bool:
-        return False
-
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         return read_text_data(source, columns, kind)
-
-    def reopen(self, source: str) -> Dataset:
-        return read_text_data(source)
 
     def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
         return {"tasks": data.tasks}
 
     def head(self, network: Network) -> ModelWithHead:
-        return MultitaskHead(network, self.config, list(self.each.values()))
+        return MultitaskHead(network, self.config, self.each.values())
 
-    def encode(
-        self,
-        data: Any,
-        network: Any,
-        tokenizer: Tokenizer,
-        recipe: Recipe,
-        device: torch.device,
-        progress: Progress,
-        notes: list[str],
-    ) -> dict[str, Any]:
-        require_encoder(network)
-        length = int(recipe.phases[0].batches.get("length", Bucketed.length))
+    def encode(self, data: MixedTextDataset, setup: Setup) -> dict[str, MixedExamples]:
+        require_encoder(setup.network)
         encoded = [
-            task.encode_splits(part, network, tokenizer, length, progress, notes, f"{part.name}: ")
+            task.encode_splits(part, setup, f"{part.name}: ")
             for part, task in zip(data.sets, self.each.values(), strict=True)
         ]
         joined = join_tasks(data.names, encoded)
@@ -150,9 +134,6 @@ class Multitask(Classification):
 
     def sample(self, examples: Any, fraction: float, seed: int) -> Any:
         return examples if fraction == 1 else examples.sample(fraction, seed)
-
-    def check_training(self, train: Any, available: int) -> None:
-        """Tasks are not checked one by one."""
 
     def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
         return MultitaskPredictor(model, tokenizer, self, length, name)
@@ -182,34 +163,22 @@ class Multitask(Classification):
             analyses.append({"task": part.name, "kind": part.kind, **analysis})
         return {"tasks": analyses}
 
-    def describe(self) -> str:
-        return f"labels of {len(self.config.tasks)} tasks for texts"
-
-    @property
-    def input_name(self) -> str:
-        return "texts"
-
-    @property
-    def output_name(self) -> str:
-        return "; ".join(f"{name}: {task.output_name}" for name, task in self.each.items())
-
-    @property
-    def example_input(self) -> str:
-        return next(iter(self.each.values())).example_input
-
-    @property
-    def example_options(self) -> str:
-        return f" --task {self.config.tasks[0]['name']}"
-
-    @property
-    def example_arguments(self) -> str:
-        return f', task="{self.config.tasks[0]["name"]}"'
+    def wording(self) -> Wording:
+        tasks, name = {name: task.wording() for name, task in self.each.items()}, self.config.tasks[0]["name"]
+        return Wording(
+            summary=f"labels of {len(tasks)} tasks for texts",
+            input="texts",
+            output="; ".join(f"{name}: {task.output}" for name, task in tasks.items()),
+            arguments=f'{tasks[name].arguments}, task="{name}"',
+            command=f"my.csv --out labeled.csv --task {name}",
+        )
 
 
 class MultitaskPredictor(Classifier):
     """A run of several tasks: `of` gives a classifier for one of them. They share the network."""
 
     can_average = False
+    model: MultitaskHead
 
     @property
     def names(self) -> tuple[str, ...]:

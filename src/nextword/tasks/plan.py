@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -22,22 +21,25 @@ import torch
 
 from nextword.batching.examples import Bucketed
 from nextword.conversion import huggingface
-from nextword.core.errors import InvalidSetting, NextwordError, RunError, UnknownName
+from nextword.core.errors import InvalidSetting, NextwordError, RunError, invalid, unknown
 from nextword.core.types import Vocabulary
 from nextword.data.tables import DELIMITERS, Columns
+from nextword.lm.base import TextModel
 from nextword.models import model_class
 from nextword.objectives import make_objective
-from nextword.recipe import Phase, Recipe, load_recipe, recipe_names
+from nextword.recipe import BUDGETS, Phase, Recipe, load_recipe, recipe_names
 from nextword.run_folder import RunFolder
 from nextword.tasks import TASKS, parse_task, task_class
-from nextword.tasks.base import Dataset, Progress, Task, default_of
+from nextword.tasks.base import AnyTask, Dataset, Progress, Setup, default_of
+from nextword.tasks.encoding import require_trainable
+from nextword.tasks.heads import tensors_of_last_layers
 from nextword.tasks.tagging import open_features
 from nextword.tasks.unknown_words import check_vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.device import choose_device
-from nextword.training.train import pretrained_words
+from nextword.training.train import build_network, pretrained_words
 
 SEED_STEP = 1000  # between the seeds of the phases of one run, so that they see batches in different orders
 FEW_STEPS = 100  # Mosbach et al. (2021): fine-tuning that fails on little data was mostly stopped too early
@@ -49,23 +51,17 @@ FEW_LABELS = "few"  # the name of a paper's recipe for few labels
 class Plan:
     recipe: Recipe  # of the run to be, complete but for its seed
     tokenizer: Tokenizer
-    data: Any  # a Dataset
+    data: Dataset
     examples: dict[str, Any]  # train, dev, and other labeled splits, as the task encodes them
     device: torch.device
     notes: tuple[str, ...] = ()
-    lm: Any = None  # the language model that is prompted, if nothing is trained
-    unknown: float | None = (
-        None  # fraction of the training words that the vocabulary lacks; None: it can spell any word
-    )
+    lm: TextModel | None = None  # the language model that is prompted, if nothing is trained
+    unknown: float | None = None  # fraction of training words that the vocabulary lacks; None: it spells any word
+    fingerprint: str = ""  # a hash of all that training reads
 
     @property
-    def task(self) -> Task:
+    def task(self) -> AnyTask:
         return parse_task(self.recipe.task, self.recipe.name)
-
-    @property
-    def fingerprint(self) -> str:
-        """A hash of all that training reads."""
-        return self.task.fingerprint(self.data, self.examples)
 
     def with_seed(self, seed: int | None) -> Recipe:
         return with_seed(self.recipe, seed)
@@ -83,7 +79,7 @@ class Resolved:
     """A recipe that says everything, before a text is tokenized."""
 
     recipe: Recipe
-    data: Any
+    data: Dataset
     source: RunFolder | None
     device: torch.device
 
@@ -92,15 +88,12 @@ def make_plan(
     name: str,
     source: str | Path,
     data: str | Path,
-    columns: Columns = Columns(),
-    kind: str = "",
-    scratch: bool = False,
-    changes: Sequence[str] = (),
-    device: str = "auto",
+    *,
     progress: Progress = lambda label, done, total: None,
+    **options: Any,
 ) -> Plan:
-    """Plan to fine-tune a run on data with a recipe."""
-    return prepare(resolve(name, source, data, columns, kind, scratch, changes, device), progress)
+    """Plan to fine-tune a run on data with a recipe. The options are those of `resolve`."""
+    return prepare(resolve(name, source, data, **options), progress)
 
 
 def resolve(
@@ -118,24 +111,16 @@ def resolve(
     recipe = load_task_recipe(name, changes)
     task = parse_task(recipe.task, recipe.name)
     if run is None and not recipe.tokenizer:
-        raise InvalidSetting(
-            f"{name} fine-tunes a run. Name it with --from RUN (`nextword runs` lists them).", key="source", value=""
-        )
+        raise InvalidSetting(f"{name} fine-tunes a run. Name it with --from RUN.", key="source", value="")
     if run is not None and recipe.tokenizer:
-        raise InvalidSetting(
-            f"{name} has a network of its own. Leave --from {source} out, or use another recipe.",
-            key="source",
-            value=source,
-        )
+        problem = f"{name} has a network of its own. Leave --from {source} out, or use another recipe."
+        raise InvalidSetting(problem, key="source", value=source)
     if scratch:
         require_training(recipe)
     place = str(data) or recipe.phases[0].data
     if not place:
-        raise InvalidSetting(
-            "There is no data. Name a file or a benchmark with --data (`nextword data` lists them).",
-            key="data",
-            value="",
-        )
+        problem = "There is no data. Name a file or a benchmark with --data (`nextword data` lists them)."
+        raise InvalidSetting(problem, key="data", value="")
     dataset = read_data(task, recipe, place, columns, kind)
     overrides = {key.lower(): list(own) for key, own in task.config.overrides.items()}
     if dataset.name.lower() in overrides:
@@ -144,7 +129,8 @@ def resolve(
     if task.config.merge_dev_into_train:
         dataset = dataset.merge_dev_into_train()
         recipe = replace(recipe, phases=tuple(replace(phase, keep="last") for phase in recipe.phases))
-    task.check_recipe(recipe)
+    if not task.trains:
+        _require_no_training(recipe)
     own_task = task.resolve(dataset, run, scratch)
     chosen = choose_device(device)
     if run is None:
@@ -170,15 +156,26 @@ def prepare(resolved: Resolved, progress: Progress) -> Plan:
     return build_plan(recipe, tokenizer, resolved.data, resolved.device, progress)
 
 
-def build_plan(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.device, progress: Progress) -> Plan:
+def build_plan(recipe: Recipe, tokenizer: Tokenizer, data: Dataset, device: torch.device, progress: Progress) -> Plan:
     """The plan of a resolved recipe. Each text is tokenized once, however many seeds follow."""
     task = parse_task(recipe.task, recipe.name)
-    encoded = task.prepare(recipe, tokenizer, data, device, progress)
-    notes = list(encoded.notes)
+    lm: TextModel | None = None
     if task.trains:
-        notes += note_few_steps(task, recipe, encoded.examples["train"], encoded.network.vocabulary)
-    unknown, more = check_vocabulary(task.config.source, encoded.network, tokenizer, data)
-    return Plan(recipe, tokenizer, data, encoded.examples, device, (*notes, *more), encoded.lm, unknown)
+        network = build_network(recipe, tokenizer)
+        require_trainable(network)
+        tensors_of_last_layers(network, task.config.reinit_layers)  # or an error
+    else:
+        from nextword.lm.loading import load
+
+        lm = load(task.config.source, str(device))
+        network = lm.network
+    setup = Setup(recipe, network, tokenizer, device, progress, list(data.notes))
+    examples = task.encode(data, setup)
+    if task.trains:
+        setup.notes += note_few_steps(task, recipe, examples["train"], network.vocabulary)
+    unknown, notes = check_vocabulary(task.config.source, network, tokenizer, data)
+    fingerprint = f"{data.fingerprint}-{setup.other_text}" if setup.other_text else data.fingerprint
+    return Plan(recipe, tokenizer, data, examples, device, (*setup.notes, *notes), lm, unknown, fingerprint)
 
 
 # ------------------------------------------------------------------------------------------------ recipe and run
@@ -187,17 +184,10 @@ def build_plan(recipe: Recipe, tokenizer: Tokenizer, data: Any, device: torch.de
 def load_task_recipe(name: str, changes: Sequence[str] = ()) -> Recipe:
     """A recipe that has a [task]."""
     if load_recipe(name).task is None:
-        known = [
-            recipe.name
-            for recipe in map(load_recipe, recipe_names())
-            if recipe.task is not None and not recipe.tokenizer
-        ]
-        raise UnknownName(
-            f"{name} trains a language model, not a task. Recipes for fine-tuning a run of any network: "
-            f"{', '.join(known)}.",
-            name=name,
-            known=known,
-        )
+        recipes = [recipe for recipe in map(load_recipe, recipe_names()) if recipe.task is not None]
+        known = [recipe.name for recipe in recipes if not recipe.tokenizer]
+        hint = f"Recipes for fine-tuning a run of any network: {', '.join(known)}."
+        raise unknown("task in the recipe", name, known, hint=hint)
     return load_recipe(name, changes)
 
 
@@ -217,38 +207,45 @@ def open_source(source: str | Path) -> RunFolder:
 def require_training(recipe: Recipe) -> None:
     """Raise an error if the recipe trains nothing: then there is no baseline from scratch."""
     if not parse_task(recipe.task, recipe.name).trains:
+        problem = (
+            f"{recipe.name} trains nothing, so there is no baseline from scratch. Compare with --set task.shots=0."
+        )
+        raise InvalidSetting(problem, key="scratch", value=True)
+
+
+def _require_no_training(recipe: Recipe) -> None:
+    """Raise an error if the phases of a recipe for a prompted language model would train something."""
+    phase = recipe.phases[0]
+    if len(recipe.phases) > 1 or phase.kind != "show":
+        raise invalid("phase.0.kind", phase.kind, "must be the only phase, of kind 'show'.", recipe.name)
+    extra = [f"phase.0.{key}" for key in BUDGETS if getattr(phase, key)] + [f"model.{key}" for key in recipe.model]
+    if extra:
         raise InvalidSetting(
-            f"{recipe.name} trains nothing, so there is no baseline from scratch. Leave --scratch and "
-            "--compare-scratch out; to measure what solved examples add, compare with --set task.shots=0.",
-            key="scratch",
-            value=True,
+            f"{recipe.name} trains nothing, so {', '.join(extra)} would be ignored. Leave it out.", key=extra[0]
         )
 
 
 # ------------------------------------------------------------------------------------------------ data
 
 
-def read_data(task: Task, recipe: Recipe, source: str, columns: Columns, kind: str) -> Dataset:
+def read_data(task: AnyTask, recipe: Recipe, source: str, columns: Columns, kind: str) -> Dataset:
     """Read the data as the task needs it, and check [task] against it."""
     _refuse_settings_from_data(task, recipe)
-    if columns != Columns() or kind:  # the user has said what is what
+    try:
         data = task.read(source, columns, kind)
-    else:
-        with _recommending_recipe(task, recipe.name, source):
-            data = task.read(source, columns, kind)
+    except NextwordError as error:
+        if columns != Columns() or kind:  # the user has said what is what
+            raise
+        raise _recommend_recipe(error, task, recipe.name, source) from None
     possible = data.possible_metrics
-    odd = next((name for name in task.config.metrics if name not in possible), None)
-    if odd is not None:
+    wrong = next((name for name in task.config.metrics if name not in possible), None)
+    if wrong is not None:
         expected = f"Expected {', '.join(possible)}" if possible else "Each of several tasks has its own; leave it out"
-        raise InvalidSetting(
-            f"{recipe.name}: [task] metrics names {odd!r}, which {data.name} cannot have. {expected}.",
-            key="task.metrics",
-            value=odd,
-        )
+        raise invalid("task.metrics", wrong, f"cannot be measured on {data.name}. {expected}.", recipe.name)
     return data
 
 
-def _refuse_settings_from_data(task: Task, recipe: Recipe) -> None:
+def _refuse_settings_from_data(task: AnyTask, recipe: Recipe) -> None:
     """Raise an error if [task] sets what the data or the command decide: it would be ignored."""
     for setting in fields(task.config):
         value, default = getattr(task.config, setting.name), default_of(setting)
@@ -256,11 +253,7 @@ def _refuse_settings_from_data(task: Task, recipe: Recipe) -> None:
             continue
         option = setting.metadata["option"]
         how = f"is set with {option}" if option else "follows from the data"
-        raise InvalidSetting(
-            f"{recipe.name}: [task] {setting.name} = {str(value)[:60]} {how}. Leave it out of the recipe.",
-            key=f"task.{setting.name}",
-            value=value,
-        )
+        raise invalid(f"task.{setting.name}", value, f"{how}. Leave it out of the recipe.", recipe.name)
 
 
 def recognize(source: str) -> str:
@@ -268,31 +261,27 @@ def recognize(source: str) -> str:
     return next((kind for kind in TASKS if task_class(kind).recognizes(source)), "")
 
 
-@contextmanager
-def _recommending_recipe(task: Task, recipe: str, source: str) -> Iterator[None]:
-    """If reading fails and the data belong to another task, the error names a recipe for that."""
-    try:
-        yield
-    except NextwordError as error:
-        kind = recognize(source)
-        other = task_class(kind) if kind else type(task)
-        if other.data_kind == task.data_kind or issubclass(other, type(task)):
-            raise
-        is_table = Path(source).suffix.lower() in (*DELIMITERS, ".jsonl")  # whose columns may have any names
-        reason = f"{error} Or: " if is_table and task.reads_tables else ""
-        raise InvalidSetting(
-            f"{reason}{recipe} needs {task.data_kind}, and {source} has {other.data_kind}. Use a recipe for those: "
-            f"nextword transfer {other.example_recipe} --from RUN --data {source}",
-            key="data",
-            value=source,
-        ) from None
+def _recommend_recipe(error: NextwordError, task: AnyTask, recipe: str, source: str) -> NextwordError:
+    """The error of reading the data; if they belong to another task, one that names a recipe for that."""
+    kind = recognize(source)
+    other = task_class(kind) if kind else type(task)
+    if other.data_kind == task.data_kind or issubclass(other, type(task)):
+        return error
+    is_table = Path(source).suffix.lower() in (*DELIMITERS, ".jsonl")  # whose columns may have any names
+    reason = f"{error} Or: " if is_table else ""
+    return InvalidSetting(
+        f"{reason}{recipe} needs {task.data_kind}, and {source} has {other.data_kind}. Use a recipe for those: "
+        f"nextword transfer {other.example_recipe} --from RUN --data {source}",
+        key="data",
+        value=source,
+    )
 
 
 # ------------------------------------------------------------------------------------------------ the resolved recipe
 
 
 def _complete(
-    recipe: Recipe, task: Task, run: RunFolder | None, phases: tuple[Phase, ...], model: Mapping[str, Any]
+    recipe: Recipe, task: AnyTask, run: RunFolder | None, phases: tuple[Phase, ...], model: Mapping[str, Any]
 ) -> Recipe:
     theirs = recipe if run is None else run.recipe
     return replace(
@@ -310,8 +299,8 @@ def _complete(
 
 def _resolve_fine_tuning(
     recipe: Recipe,
-    task: Task,
-    own_task: Task,
+    task: AnyTask,
+    own_task: AnyTask,
     run: RunFolder,
     data: str,
     device: torch.device,
@@ -323,36 +312,26 @@ def _resolve_fine_tuning(
     network = model_class(theirs.slug)
     known = {f.name for f in dataclasses.fields(network.Config)}
     # A recipe's settings for any network (dropout) apply to networks that have them; the user's must fit
-    ours = {
-        key: v for key, v in recipe.model.items() if key in known or key not in plain.model or v != plain.model[key]
-    }
+    ours = {key: v for key, v in recipe.model.items() if key in known or (key, v) not in plain.model.items()}
     model = {**theirs.model, **ours}
     if network.num_extra_tokens:
         model["extra"] = max(int(model.get("extra", 0)), network.num_extra_tokens)
     # A network with positions has not learned those beyond the longest text that it was trained on
-    longest = (
-        max((int(phase.batches.get("length", 0)) for phase in theirs.phases), default=0) if "window" in known else 0
-    )
+    lengths = [int(phase.batches.get("length", 0)) for phase in theirs.phases] if "window" in known else []
+    longest = max(lengths, default=0)
     phases = []
     for i, phase in enumerate(_with_objective(recipe, task, own_task)):
         batches = dict(phase.batches)
         if longest:
             batches["length"] = min(int(batches.get("length", Bucketed.length)) or longest, longest)
-        phases.append(
-            replace(
-                phase,
-                data=data,
-                init="" if own_task.config.scratch or i else str(run.path),
-                batches=batches,
-                precision=_precision(phase, device, changes),
-                seed=phase.seed + SEED_STEP * i,
-            )
-        )
+        init = "" if own_task.config.scratch or i else str(run.path)
+        phase = replace(phase, data=data, init=init, batches=batches, seed=phase.seed + SEED_STEP * i)
+        phases.append(replace(phase, precision=_precision(phase, device, changes)))
     return _complete(recipe, own_task, run, tuple(phases), model)
 
 
 def _resolve_own_network(
-    recipe: Recipe, task: Task, own_task: Task, data: str, device: torch.device, changes: Sequence[str]
+    recipe: Recipe, task: AnyTask, own_task: AnyTask, data: str, device: torch.device, changes: Sequence[str]
 ) -> Recipe:
     """A recipe that has a network of its own."""
     phases = _with_objective(recipe, task, own_task)
@@ -360,18 +339,14 @@ def _resolve_own_network(
     return _complete(recipe, own_task, None, tuple(phases), recipe.model)
 
 
-def _with_objective(recipe: Recipe, task: Task, own_task: Task) -> list[Phase]:
+def _with_objective(recipe: Recipe, task: AnyTask, own_task: AnyTask) -> list[Phase]:
     """Phases with the objective of the run's task: a recipe for classification may have become one for regression."""
     phases = []
     for phase in recipe.phases:
         kind = phase.objective.get("kind")
         if kind not in (task.config.kind, own_task.config.kind):
-            raise InvalidSetting(
-                f"{recipe.name}: phase '{phase.name}' has the objective {kind!r}. Expected that of [task] kind: "
-                f"{task.config.kind!r}.",
-                key=f"phase.{phase.name}.objective.kind",
-                value=kind,
-            )
+            expected = f"must be that of [task]: {task.config.kind!r}."
+            raise invalid(f"phase.{phase.name}.objective.kind", kind, expected, recipe.name)
         phases.append(replace(phase, objective={**phase.objective, "kind": own_task.config.kind}))
     return phases
 
@@ -401,7 +376,7 @@ def names_precision(changes: Sequence[str]) -> bool:
 # ------------------------------------------------------------------------------------------------ notes
 
 
-def note_few_steps(task: Task, recipe: Recipe, train: Any, vocabulary: Vocabulary) -> list[str]:
+def note_few_steps(task: AnyTask, recipe: Recipe, train: Any, vocabulary: Vocabulary) -> list[str]:
     """A note, if there are so few examples that training would be over before it has learned anything."""
     if any(phase.steps or phase.minutes or not phase.epochs for phase in recipe.phases):
         return []  # the user has asked for it

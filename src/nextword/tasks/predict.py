@@ -11,15 +11,16 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
+from nextword.core.errors import InvalidSetting, Unsupported, invalid
 from nextword.core.io import refuse_existing
 from nextword.data.files import STDIN
 from nextword.data.tables import LABEL_NAMES, Columns, Table, guess_columns, has_columns, has_label_columns, read_table
+from nextword.lm.base import TextModel
 from nextword.lm.loading import load
 from nextword.run_folder import RunFolder
 from nextword.tasks.classification import AveragedClassifier
+from nextword.tasks.datasets.base import bad_data
 from nextword.tasks.in_context import SECOND, TEMPLATE, ZeroShotClassifier, draw_shots
 from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, Progress, predict_table
 
@@ -58,32 +59,30 @@ def predict_file(
     if output is not None:
         _require_writable(output)
     request = PredictionRequest(file, output, columns, task, needs_content, progress)
-    model: Any = load(run, device, precision)
+    model = load(run, device, precision)
     if prompt is not None:
         return _predict_prompted(model, run, prompt, request)
     if "predict" not in model.can:
-        raise Unsupported(
-            f"{run} has no task head. Fine-tune it first: nextword transfer bert/finetune --from {run} --data FILE. Or "
-            "choose among labels with --labels A,B,C or --examples FILE.",
-            ability="predict",
-        )
+        advice = f"Fine-tune it first: nextword transfer bert/finetune --from {run} --data FILE."
+        raise Unsupported(f"{run} has no task head. {advice} Or choose with --labels or --examples.", ability="predict")
     if ensemble:
         model = AveragedClassifier([model, *(load(other, device, precision) for other in ensemble)])
-    predictions = model.task.predict_file(model, request)
+    predictions: FilePredictions = model.task.predict_file(model, request)
     notes = [*_unfinished_notes([run, *ensemble]), *predictions.notes]
     return replace(predictions, run=model.name if ensemble else run, notes=notes)
 
 
 def _require_writable(output: Path) -> None:
     """Fail before the model is loaded if the output cannot be written."""
-
-    def error(reason: str) -> InvalidSetting:
-        return InvalidSetting(f"--out {output}: {reason}.", key="--out", value=str(output))
-
+    problem = ""
     if not output.parent.is_dir():
-        raise error(f"the folder {output.parent} does not exist")
-    if output.is_dir() or not os.access(output if output.exists() else output.parent, os.W_OK):
-        raise error("it is a folder" if output.is_dir() else "permission denied")
+        problem = f"is in the folder {output.parent}, which does not exist."
+    elif output.is_dir():
+        problem = "is a folder."
+    elif not os.access(output if output.exists() else output.parent, os.W_OK):
+        problem = "cannot be written: permission denied."
+    if problem:
+        raise invalid("--out", str(output), problem)
     refuse_existing("--out", output)
 
 
@@ -98,24 +97,20 @@ def _unfinished_notes(runs: Sequence[str]) -> list[str]:
 # ------------------------------------------------------------------------------------------------ prompted models
 
 
-def _predict_prompted(model: Any, run: str, prompt: Prompt, request: PredictionRequest) -> FilePredictions:
+def _predict_prompted(model: TextModel, run: str, prompt: Prompt, request: PredictionRequest) -> FilePredictions:
     if "predict" in model.can:
         option = "--labels" if prompt.labels else "--examples"
-        raise InvalidSetting(
-            f"{run} has a task head with labels of its own. Leave {option} out.", key=option, value=run
-        )
+        problem = f"{run} has a task head with labels of its own. Leave {option} out."
+        raise InvalidSetting(problem, key=option, value=run)
     table = read_table(request.file, has_columns(request.columns.text, request.columns.second))
     labels = list(prompt.labels)
     shots: list[tuple[str, str]] = []
     notes: list[str] = []
     if prompt.examples:
         if SECOND in prompt.template:
-            raise InvalidSetting(
-                f"--template {prompt.template!r} has two texts, and --examples have one. For pairs: nextword transfer "
-                f"gpt3/in-context --from {run} --data {prompt.examples}",
-                key="--template",
-                value=prompt.template,
-            )
+            command = f"nextword transfer gpt3/in-context --from {run} --data {prompt.examples}"
+            problem = f"has two texts, and --examples have one. For pairs: {command}"
+            raise invalid("--template", prompt.template, problem)
         texts, gold, notes = _read_examples(prompt.examples, labels, table, request.columns.text)
         labels = labels or sorted(set(gold))
         shots = draw_shots(texts, gold, prompt.shots, prompt.seed)
@@ -149,7 +144,5 @@ def _read_examples(file: str, labels: Sequence[str], table: Table, text: str) ->
         skipped[reason] = skipped.get(reason, 0) + 1
     notes = [f"skipped {n:,} of {len(rows):,} rows of {file}, which {reason}" for reason, n in skipped.items()]
     if not kept:
-        raise DataError(
-            f"--examples {file}: none of its {len(rows):,} rows can be used. {'; '.join(notes)}.", path=file
-        )
+        raise bad_data(file, f"none of its {len(rows):,} rows can be an example. {'; '.join(notes)}.")
     return [text for text, _ in kept], [label for _, label in kept], notes

@@ -20,12 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Prediction
 from nextword.data.tables import Columns, Table, guess_columns, has_columns, looks_like_header, read_table
 from nextword.metrics.classification import METRICS, REGRESSION_METRICS
+from nextword.tasks.classification import TextPredictor
 from nextword.tasks.data_checks import count_empty_texts
-from nextword.tasks.text_data import is_number
+from nextword.tasks.datasets.base import bad_data, is_number
 from nextword.tasks.unknown_words import unknown_word_notes
 
 TABLES = (".csv", ".tsv", ".jsonl")
@@ -47,16 +48,12 @@ class PredictionRequest:
 
     def suffix(self, allowed: Sequence[str], default: str, what: str = "predictions") -> str:
         if self.output is not None and self.output.suffix not in allowed:
-            raise InvalidSetting(
-                f"--out {self.output}: {what} are written as {', '.join(allowed)}.",
-                key="--out",
-                value=str(self.output),
-            )
+            raise invalid("--out", str(self.output), f"is not {', '.join(allowed)}, the formats of {what}.")
         return self.output.suffix if self.output else default
 
     def reject(self, option: str, value: str, why: str) -> None:
         if value:
-            raise InvalidSetting(f"{option} {value}: {why}. Leave {option} out.", key=option, value=value)
+            raise invalid(option, value, f"cannot be used: {why}. Leave it out.")
 
 
 @dataclass(frozen=True)
@@ -64,7 +61,7 @@ class FilePredictions:
     content: str  # of the output file
     records: list[Record]  # one per example, for --json
     summary: str  # "40 predictions"
-    labels: Any  # the labels, or those of each task
+    labels: Sequence[str] | Mapping[str, Sequence[str]]  # the labels, or those of each task
     scores: Mapping[str, float] = field(default_factory=dict)  # if the file has labels
     gold: str = ""  # where the labels come from
     notes: Sequence[str] = ()
@@ -89,7 +86,7 @@ class FilePredictions:
 # ------------------------------------------------------------------------------------------------ texts
 
 
-def predict_texts(model: Any, request: PredictionRequest) -> FilePredictions:
+def predict_texts(model: TextPredictor, request: PredictionRequest) -> FilePredictions:
     """Predict labels or numbers for texts or pairs of texts."""
     request.reject("--task", request.task, f"{model.name} has a single task")
     config, named = model.task.config, request.columns
@@ -99,7 +96,7 @@ def predict_texts(model: Any, request: PredictionRequest) -> FilePredictions:
 
 
 def predict_table(
-    model: Any,
+    model: TextPredictor,
     request: PredictionRequest,
     table: Table,
     label_column: str,
@@ -119,9 +116,10 @@ def predict_table(
     notes += more
     labels, content = list(model.task.config.labels), ""
     if request.needs_content:
-        content, more = add_columns(table, [_text_cells(one, labels, suffix) for one in predictions], suffix)
+        cells = [_text_cells(prediction, labels, suffix) for prediction in predictions]
+        content, more = add_columns(table, cells, suffix)
         notes += more
-    records = [_text_record(one) for one in predictions]
+    records = [_text_record(prediction) for prediction in predictions]
     summary, gold = f"{len(predictions):,} predictions", f"the column '{label_column}'"
     return FilePredictions(content, records, summary, labels, scores, gold, notes)
 
@@ -141,22 +139,20 @@ def _text_cells(prediction: Prediction, labels: Sequence[str], suffix: str) -> R
     return {"predicted": prediction.label, **probabilities}
 
 
-def _choose_columns(table: Table, model: Any, named: Columns) -> Columns:
+def _choose_columns(table: Table, model: TextPredictor, named: Columns) -> Columns:
     """Take the columns that were named, else those of training if the table has them, else guess."""
     config = model.task.config
     text = named.text or (config.text if config.text in table.header else "")
     second = named.second or (config.second if config.second in table.header else "")
-    found = guess_columns(table, Columns(text, second if model.is_pair else ""), labeled=False)
-    if model.is_pair and not found.second:
-        raise DataError(
-            f"{model.name} reads pairs of texts, but {table.name} has the columns {', '.join(table.header[:8])}. Name "
-            "the second text with --text-pair; in plain lines, separate the two texts with a tab.",
-            path=table.name,
-        )
-    return Columns(found.text, found.second if model.is_pair else "")
+    guessed = guess_columns(table, Columns(text, second if model.is_pair else ""), labeled=False)
+    if model.is_pair and not guessed.second:
+        names = ", ".join(table.header[:8])
+        fix = "Name the second text with --text-pair; in plain lines, separate the two texts with a tab."
+        raise bad_data(table.name, f"{model.name} reads pairs of texts, and the columns are {names}. {fix}")
+    return Columns(guessed.text, guessed.second if model.is_pair else "")
 
 
-def _column_notes(table: Table, model: Any, columns: Columns, named: Columns) -> list[str]:
+def _column_notes(table: Table, model: TextPredictor, columns: Columns, named: Columns) -> list[str]:
     """Report which column is read if the user did not name it and training used another."""
     trained = model.task.config.text
     if table.kind == "lines":
@@ -178,7 +174,7 @@ def _column_notes(table: Table, model: Any, columns: Columns, named: Columns) ->
 
 
 def _score_texts(
-    model: Any, table: Table, predictions: Sequence[Prediction], label_column: str, unknown_labels: str
+    model: TextPredictor, table: Table, predictions: Sequence[Prediction], label_column: str, unknown_labels: str
 ) -> tuple[dict[str, float], list[str]]:
     """Score the rows that have a known label; return the scores, and notes about the other rows."""
     if not label_column or label_column not in table.header:
@@ -228,11 +224,8 @@ def require_unique_columns(table: Table, output: Path | None) -> None:
     """JSON lines cannot have two columns of one name."""
     twice = next((name for name in table.header if table.header.count(name) > 1), None)
     if twice is not None and output is not None and output.suffix == ".jsonl":
-        raise DataError(
-            f"{table.name} has more than one column {twice!r}, which JSON cannot represent. Rename one, or write "
-            f"{output.with_suffix('.csv')}.",
-            path=table.name,
-        )
+        fix = f"Rename one, or write {output.with_suffix('.csv')}."
+        raise bad_data(table.name, f"there are two columns {twice!r}, which JSON cannot represent. {fix}")
 
 
 def write_table(

@@ -53,6 +53,6 @@ class Predictor(TextModel):
         source = self.task.config.source
         other = f", or the language model it was made from: {source}" if source else ""
         return (
-            f"{self.name or 'This run'} has a task head: it predicts {self.task.describe()}, and does not model text. "
-            f"Use `nextword predict`{other}."
+            f"{self.name or 'This run'} has a task head: it predicts {self.task.wording().summary}, and does not model "
+            f"text. Use `nextword predict`{other}."
         )

@@ -52,27 +52,29 @@ from nextword.metrics.squad import find_best_threshold, score_answers
 from nextword.models.base import Network
 from nextword.models.framing import SPREAD
 from nextword.objectives.base import build_layout
-from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis
 from nextword.tasks.base import (
     Count,
     Dataset,
     HeadTaskConfig,
-    Progress,
+    Setup,
     Task,
     TaskObjective,
+    Wording,
     draw_fraction,
     from_data,
     is_number,
     splits_beyond_dev,
 )
-from nextword.tasks.classification import Classifier, sample_file, table_header
+from nextword.tasks.classification import Classifier
+from nextword.tasks.datasets.base import sample_file, table_header
 from nextword.tasks.datasets.multiple_choice import has_candidates
 from nextword.tasks.datasets.questions import (
     CATALOG_KIND,
     CONTEXTS,
     QUESTIONS,
+    QuestionDataset,
     note_empty_texts,
     read_question_file,
     read_questions,
@@ -434,15 +436,13 @@ class QuestionAnsweringConfig(HeadTaskConfig):
         self.require("threshold", is_number(self.threshold), "a number, as 0.0")
 
 
-class QuestionAnswering(Task):
+class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
     """The span of a passage that answers a question."""
 
     Config = QuestionAnsweringConfig
     objective = SpanObjective
     data_kind = "questions about passages"
     example_recipe = "bert/span"
-    loss_unit = "nats per passage"
-    example_files = "my.json --out predictions.json"
 
     @classmethod
     def recognizes(cls, source: str) -> bool:
@@ -470,24 +470,17 @@ class QuestionAnswering(Task):
     def head(self, network: Network) -> ModelWithHead:
         return SpanHead(network, self.config)
 
-    def encode(
-        self,
-        data: Any,
-        network: Any,
-        tokenizer: Tokenizer,
-        recipe: Recipe,
-        device: torch.device,
-        progress: Progress,
-        notes: list[str],
-    ) -> dict[str, Any]:
-        own, layout = self.config, passage_layout(recipe.phases[0].batches)
+    def encode(self, data: QuestionDataset, setup: Setup) -> dict[str, QAExamples]:
+        own, layout, notes = self.config, passage_layout(setup.recipe.phases[0].batches), setup.notes
         encoded: dict[str, QAExamples] = {}
         for split, questions in data.splits.items():
             if not questions.is_labeled:
                 notes.append(f"{split} has no answers, so it is not scored")
                 continue
-            progress(f"reading {split}", 0, None)
-            examples, counts = encode_questions(network, tokenizer, questions.all, layout, training=split == "train")
+            setup.progress(f"reading {split}", 0, None)
+            examples, counts = encode_questions(
+                setup.network, setup.tokenizer, questions.all, layout, training=split == "train"
+            )
             encoded[split] = examples.scored_by(own.metrics, own.has_unanswerable, own.threshold)
             lost = counts.lost - sum(question.is_lost for question in questions.all)  # those have a note already
             if lost > 0 and split == "train":
@@ -535,20 +528,15 @@ class QuestionAnswering(Task):
         answers = find_answers(examples, predictor.best_spans(examples))
         return error_analysis.analyze_answers(examples.questions, answers, examples.has_unanswerable)
 
-    def describe(self) -> str:
-        return "a span of a passage for a question" + (", or none" if self.config.has_unanswerable else "")
-
-    @property
-    def input_name(self) -> str:
-        return "a question and a passage"
-
-    @property
-    def output_name(self) -> str:
-        return "the span of the passage that answers it"
-
-    @property
-    def example_input(self) -> str:
-        return '("a question", "a passage")'
+    def wording(self) -> Wording:
+        return Wording(
+            summary="a span of a passage for a question" + (", or none" if self.config.has_unanswerable else ""),
+            input="a question and a passage",
+            output="the span of the passage that answers it",
+            arguments='[("a question", "a passage")]',
+            command="my.json --out predictions.json",
+            loss_unit="nats per passage",
+        )
 
 
 class AnswerPredictor(Classifier):

@@ -9,18 +9,19 @@ Labels are standardized by the mean and the standard deviation of the training l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from nextword.batching.examples import Examples
 from nextword.data.tables import Columns
 from nextword.models.base import Network
 from nextword.run_folder import RunFolder
-from nextword.tasks.base import Dataset, from_data
-from nextword.tasks.classification import Classification, TextHeadConfig
+from nextword.tasks.base import Dataset, Wording, from_data
+from nextword.tasks.classification import Classifier, TextHeadConfig, TextTask
 from nextword.tasks.heads import ModelWithHead, TextHead
-from nextword.tasks.text_data import read_one
+from nextword.tasks.text_data import TextDataset, read_one
 
 
 @dataclass(frozen=True)
@@ -29,9 +30,9 @@ class RegressionConfig(TextHeadConfig):
     std: float = from_data(1.0)
 
 
-class Regression(Classification):
+class Regression(TextTask[TextDataset, Examples, Classifier]):
     Config = RegressionConfig
-    loss_unit = "squared error"
+    config: RegressionConfig
 
     @property
     def is_numeric(self) -> bool:
@@ -41,16 +42,12 @@ class Regression(Classification):
     def outputs(self) -> int:
         return 1
 
-    @classmethod
-    def recognizes(cls, source: str) -> bool:
-        return False  # as classification does: the labels decide
-
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         return read_one(source, columns, kind or self.config.kind)
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: TextDataset, run: RunFolder | None) -> dict[str, Any]:
         mean, std = data.scale
-        return {"frame": self.config.frame or data.frame, "mean": mean, "std": std}
+        return super().settings_from(data, run) | {"mean": mean, "std": std}
 
     def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
         return ((np.array(labels, np.float64) - self.config.mean) / self.config.std).astype(np.float32)
@@ -61,8 +58,5 @@ class Regression(Classification):
     def head(self, network: Network) -> ModelWithHead:
         return TextHead(network, self.config, outputs=1)
 
-    def notes(self) -> list[str]:
-        return []
-
-    def check_training(self, train: Any, available: int) -> None:
-        """One example is enough: numbers need not differ."""
+    def wording(self) -> Wording:
+        return replace(super().wording(), loss_unit="squared error")

@@ -21,6 +21,7 @@ from nextword.html.charts import Axis, Point, Series
 from nextword.html.formatting import as_number, escape, format_duration, format_integer
 from nextword.html.heat_map import confusion_map
 from nextword.html.page import Column, Model, document, html_table
+from nextword.tasks.base import Wording
 from nextword.tasks.error_analysis import tasks_of
 
 FILE = "report.html"
@@ -40,10 +41,7 @@ class ReportData:
     errors: Mapping[str, Any]  # as in errors.json
     log: Sequence[Mapping[str, Any]]
     balance: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # task or "" → class → share of training
-    notes: Sequence[str] = ()
-    prompt: tuple[str, str, Sequence[str]] | None = None  # few-shot examples, question, possible answers
-    loss_unit: str = "nats per example"
-    example_files: str = "my.csv --out labeled.csv"  # of `nextword predict RUN …`
+    wording: Wording = field(default_factory=lambda: Wording(""))
 
 
 def render(data: ReportData) -> str:
@@ -107,7 +105,7 @@ class _Page:
     # ------------------------------------------------------------------------------------------------ training
 
     def curves(self) -> str:
-        if self.data.prompt is not None:
+        if "prompt" in self.data.errors:
             return ""
         lines = _task_phases(self.data.log, self.metric)
         step, valid = ([line for line in lines if line["event"] == kind] for kind in ("step", "valid"))
@@ -117,20 +115,20 @@ class _Page:
         ]
         figures = []
         for series, label, title in (
-            (losses, f"loss, {self.data.loss_unit}", "Loss by epoch"),
+            (losses, f"loss, {self.data.wording.loss_unit}", "Loss by epoch"),
             (metrics[:MAX_METRICS], "dev, percent", "Metrics by epoch"),
         ):
-            if any(len(one.points) for one in series):
+            if any(len(line.points) for line in series):
                 draw = partial(charts.line_chart, series, Axis("epoch →"), Axis(label), title)
                 figures.append(charts.responsive_figure(draw, (500, 340), (344, 300)))
         return f'<div class="pair">{"".join(figures)}</div>' if figures else ""
 
     def prompt(self) -> str:
-        if self.data.prompt is None:
+        prompt = self.data.errors.get("prompt")
+        if prompt is None:
             return ""
-        examples, question, labels = self.data.prompt
-        how = f"{{text}} is the text; the most likely {{label}} is predicted: {', '.join(labels)}."
-        shown = escape(examples + question)
+        how = f"{{text}} is the text; the most likely {{label}} is predicted: {', '.join(prompt['labels'])}."
+        shown = escape(prompt["text"])
         return f'<p>{escape(how)}</p><pre style="white-space:pre-wrap"><code>{shown}</code></pre>'
 
     # ------------------------------------------------------------------------------------------------ scores
@@ -171,9 +169,10 @@ class _Page:
     def calibration(self) -> str:
         parts = []
         for task in self.tasks:
-            if found := task.get("calibration"):
-                figure = charts.responsive_figure(partial(charts.reliability_diagram, found["bins"]), WIDE, NARROW)
-                error = f"<strong>{100 * found['error']:.1f}\u00a0%</strong>"
+            if calibration := task.get("calibration"):
+                draw = partial(charts.reliability_diagram, calibration["bins"])
+                figure = charts.responsive_figure(draw, WIDE, NARROW)
+                error = f"<strong>{100 * calibration['error']:.1f}\u00a0%</strong>"
                 parts.append(
                     f"{_heading(task)}<p>Expected calibration error: {error}, the mean difference between confidence "
                     f'and accuracy.</p><div class="alone">{figure}</div>'
@@ -191,11 +190,11 @@ class _Page:
         return "".join(_heading(task) + _correct(task) for task in self.tasks if task.get("correct"))
 
     def notes(self) -> str:
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.data.notes)
+        notes = "".join(f"<li>{escape(note)}</li>" for note in self.result.get("notes", ()))
         return f"<ul>{notes}</ul>" if notes else ""
 
     def use(self) -> str:
-        return f"<pre><code>{escape(f'nextword predict {self.data.run} {self.data.example_files}')}</code></pre>"
+        return f"<pre><code>{escape(f'nextword predict {self.data.run} {self.data.wording.command}')}</code></pre>"
 
 
 def count_examples(result: Mapping[str, Any], split: str) -> str:
@@ -262,7 +261,7 @@ def _bar(share: float) -> str:
     return f'<span class="amount"><i style="width:{100 * share:.1f}%"></i></span>{100 * share:.1f}\u00a0%'
 
 
-def _label(label: Any) -> str:
+def _label(label: object) -> str:
     """A class name, which may be long: it wraps, so that a phone shows the numbers next to it."""
     return f'<span class="class">{escape(label)}</span>'
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, RunError
+from nextword.core.errors import RunError, invalid
 from nextword.core.types import Prediction
 from nextword.data.tables import Rows
 from nextword.lm.loading import load
 from nextword.run_folder import RunFolder
 from nextword.tasks.datasets import glue
-from nextword.tasks.datasets.base import Benchmark
+from nextword.tasks.datasets.base import Benchmark, bad_data
 from nextword.tasks.datasets.catalog import BENCHMARKS, find_benchmark, locate_benchmark
 from nextword.tasks.finetune import read_result
 from nextword.tasks.mixtures import split_names
@@ -48,12 +48,12 @@ def write_submission(
     _refuse_existing_files(folder, place)
     files = predict_test_sets(folder, device, progress)
     _write_files(files, place)
-    has_header = {
-        name: benchmark.submission.has_header
+    headers = {
+        name: benchmark.submission.header
         for benchmark in BENCHMARKS.values()
         for name in benchmark.submission.files.values()
     }
-    counts = {name: text.count("\n") - has_header[name] for name, text in files.items()}
+    counts = {name: text.count("\n") - bool(headers[name]) for name, text in files.items()}
     return SubmissionFiles(place, counts, _missing_glue_files(files))
 
 
@@ -65,7 +65,7 @@ def predict_test_sets(
     for run in best_runs(Path(folder)):
         benchmarks = _learned_benchmarks(run)
         test_sets = {benchmark.name: _test_sets(benchmark) for benchmark in benchmarks}
-        lm: Any = load(run, device)
+        lm = load(run, device)
         for benchmark in benchmarks:
             model = lm.of(benchmark.name) if isinstance(lm, MultitaskPredictor) else lm
             for name, rows in test_sets[benchmark.name].items():
@@ -104,8 +104,8 @@ def best_runs(folder: Path) -> list[Path]:
     seeds = [path for path in below if path.name.startswith("seed-") and (path / MANIFEST).is_file()]
     if seeds:
         return [max(seeds, key=_dev_score)]
-    is_run = lambda path: (path / MANIFEST).is_file() or any(path.glob(f"seed-*/{MANIFEST}"))  # noqa: E731
-    runs = [run for path in below if is_run(path) for run in best_runs(path)]
+    has_runs = [path for path in below if (path / MANIFEST).is_file() or any(path.glob(f"seed-*/{MANIFEST}"))]
+    runs = [run for path in has_runs for run in best_runs(path)]
     if not runs:
         raise RunError(f"{folder} has no fine-tuned run. Expected a run folder, or the folder of a suite.", path=folder)
     return runs
@@ -115,7 +115,7 @@ def _dev_score(run: Path) -> float:
     result = read_result(run)
     if result is None:
         raise RunError(f"{run} is not finished. Resume it: nextword transfer --resume --out {run}", path=run)
-    return result["dev"][result["metric"]]
+    return float(result["dev"][result["metric"]])
 
 
 def _learned_benchmarks(run: Path) -> list[Benchmark]:
@@ -127,10 +127,8 @@ def _learned_benchmarks(run: Path) -> list[Benchmark]:
     if not benchmarks:
         known = ", ".join(benchmark.name for benchmark in BENCHMARKS.values() if benchmark.submission.files)
         history = f"was fine-tuned on {data}" if data else "has no task head"
-        raise RunError(
-            f"{run} {history}. A submission needs a run of {known}. For other texts: nextword predict {run} FILE.",
-            path=run,
-        )
+        advice = f"A submission needs a run of {known}. For other texts: nextword predict {run} FILE."
+        raise RunError(f"{run} {history}. {advice}", path=run)
     return benchmarks
 
 
@@ -141,18 +139,11 @@ def _test_sets(benchmark: Benchmark) -> dict[str, Rows]:
     files = benchmark.submission.files
     test_sets = {name: splits[split] for split, name in files.items() if split in splits}
     if not test_sets:
-        name = "" if benchmark.catalog else ", test.tsv,"
-        raise DataError(
-            f"{folder} has no test file for {benchmark.name}, so there is nothing to predict. Put the official one"
-            f"{name} there.",
-            path=folder,
-        )
+        raise bad_data(folder, f"the test file of {benchmark.name} is missing. Put the official one there.")
     id_column = benchmark.submission.id_column
     if id_column and any(rows.ids is None for rows in test_sets.values()):
-        raise DataError(
-            f"{folder}: the test file of {benchmark.name} has no id column '{id_column}'. Put the official one there.",
-            path=folder,
-        )
+        problem = f"the test file of {benchmark.name} has no id column '{id_column}'. Put the official one there."
+        raise bad_data(folder, problem)
     return test_sets
 
 
@@ -174,11 +165,7 @@ def _refuse_existing_files(folder: str | Path, place: Path) -> None:
     targets = [place] if _is_zip(place) else [place, *(place / name for name in sorted(names))]
     existing = next((path for path in targets if path.is_file()), None)
     if existing is not None:
-        raise InvalidSetting(
-            f"--submission: {existing} already exists. Choose another place, or remove it.",
-            key="--submission",
-            value=str(existing),
-        )
+        raise invalid("--submission", str(existing), "already exists. Choose another place, or remove it.")
 
 
 def _write_files(files: Mapping[str, str], place: Path) -> None:

@@ -13,16 +13,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting, RunError
+from nextword.core.errors import InvalidSetting, RunError, invalid
 from nextword.metrics.intervals import confidence_interval
 from nextword.run_folder import RunFolder
 from nextword.tasks import parse_task
-from nextword.tasks.classification import score_outputs
+from nextword.tasks.classification import TextTask, score_outputs
+from nextword.tasks.datasets.base import bad_data
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark
 from nextword.tasks.datasets.glue import SUITE, SUITE_TASKS
 from nextword.tasks.finetune import PREDICTIONS, Outcome, averages, reopen_data, run, write_atomically, write_results
@@ -71,29 +73,22 @@ def fine_tune(
     own = load_task_recipe(recipe)
     data = data or own.phases[0].data
     if features and not own.tokenizer:
-        raise InvalidSetting(
-            f"--features {features} needs a recipe with a tagger of its own, and {recipe} fine-tunes a run.",
-            key="--features",
-            value=features,
+        raise invalid(
+            "--features", features, f"needs a recipe with a tagger of its own, and {recipe} fine-tunes a run."
         )
     if compare_scratch and (scratch or not source):
-        raise InvalidSetting(
-            "--compare-scratch compares a pretrained run with its network from scratch. Add --from RUN, and leave "
-            "--scratch out.",
-            key="--compare-scratch",
-        )
+        problem = "--compare-scratch needs a pretrained run to compare with. Add --from RUN, and leave --scratch out."
+        raise InvalidSetting(problem, key="--compare-scratch")
     changes = [*([f"model.contextual={features}"] if features else []), *changes]
     changes += [f"task.train_fraction={train_fraction}"] if train_fraction != 1 else []
     changes += ["task.merge_dev_into_train=true"] if merge_dev else []
     folder = out or default_folder(open_source(source).recipe.slug if source else own.slug, data, scratch)
     options |= {"changes": changes}
     names = SUITE_TASKS if data.lower() == SUITE and not Path(data).exists() else ()
-    if compare_scratch:
-        pretrained, twins, results = run_twins(recipe, source, names or (data,), folder, **options)
-        return FineTuning(folder, [*pretrained, *twins], results)
+    if compare_scratch or names:
+        own_names = names or (data,)
+        return run_suite(recipe, source, own_names, folder, scratch=scratch, compare_scratch=compare_scratch, **options)
     options["scratch"] = scratch
-    if names:
-        return FineTuning(folder, *run_suite(recipe, source, names, folder, **options))
     outcome = run(recipe, source, data, folder, **options)
     return FineTuning(folder, [outcome], {}, is_single=not options.get("seeds"))
 
@@ -104,41 +99,36 @@ def default_folder(slug: str, data: str, scratch: bool) -> str:
 
 
 def run_suite(
-    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
-) -> tuple[list[Outcome], Results]:
+    recipe: str,
+    source: str | Path,
+    names: Sequence[str],
+    out: str | Path,
+    *,
+    scratch: bool = False,
+    compare_scratch: bool = False,
+    **options: Any,
+) -> FineTuning:
     """Fine-tune on several tasks, each in its own folder under `out`, and tabulate the means.
 
-    The results are empty if training was interrupted. To use several GPUs, start one process per task (out/RTE …),
-    then call this with `resume=True`: it reuses the finished runs.
+    `compare_scratch`: do each task twice, pretrained and from scratch. The results are empty if training was
+    interrupted. To use several GPUs, start one process per task (out/RTE …), then call this with `resume=True`: it
+    reuses the finished runs.
     """
-    _check_all(recipe, source, names, options)
-    outcomes: list[Outcome] = []
+    if compare_scratch:
+        require_training(load_task_recipe(recipe, options.get("changes", ())))
+    _check_all(recipe, source, names, {**options, "scratch": scratch})
+    columns = [(Path(out), scratch), *([(twin_folder(out), True)] if compare_scratch else [])]
+    outcomes: list[list[Outcome]] = [[] for _ in columns]
     for name in names:
-        outcomes.append(run(recipe, source, name, Path(out) / Path(name).name, **options))
-        if outcomes[-1].interrupted:
-            return outcomes, {}
-    results = collect_results(recipe, source, outcomes, scratch=bool(options.get("scratch")))
+        for done, (folder, is_scratch) in zip(outcomes, columns, strict=True):
+            place = folder if compare_scratch and len(names) == 1 else folder / Path(name).name
+            done.append(run(recipe, source, name, place, scratch=is_scratch, **options))
+            if done[-1].interrupted:
+                return FineTuning(str(out), list(chain(*outcomes)), {})
+    twins = outcomes[1] if compare_scratch else ()
+    results = collect_results(recipe, source, outcomes[0], twins, scratch)
     write_results_table(Path(out), results)
-    return outcomes, results
-
-
-def run_twins(
-    recipe: str, source: str | Path, names: Sequence[str], out: str | Path, **options: Any
-) -> tuple[list[Outcome], list[Outcome], Results]:
-    """Fine-tune on each task twice, pretrained and from scratch. The results are empty if training was interrupted."""
-    require_training(load_task_recipe(recipe, options.get("changes", ())))
-    _check_all(recipe, source, names, options)
-    pretrained: list[Outcome] = []
-    from_scratch: list[Outcome] = []
-    for name in names:
-        for outcomes, folder, scratch in ((pretrained, Path(out), False), (from_scratch, twin_folder(out), True)):
-            place = folder / Path(name).name if len(names) > 1 else folder
-            outcomes.append(run(recipe, source, name, place, **{**options, "scratch": scratch}))
-            if outcomes[-1].interrupted:
-                return pretrained, from_scratch, {}
-    results = collect_results(recipe, source, pretrained, from_scratch)
-    write_results_table(Path(out), results)
-    return pretrained, from_scratch, results
+    return FineTuning(str(out), list(chain(*outcomes)), results)
 
 
 def twin_folder(out: str | Path) -> Path:
@@ -237,17 +227,14 @@ def score_averaged_predictions(runs: Sequence[Path], metric: str, split: str = "
     """
     saved = [_saved_predictions(run, split) for run in runs]
     recipe = RunFolder.open(runs[0]).recipe
-    data: Any = reopen_data(recipe)
-    task: Any = parse_task(recipe.task, recipe.name)
+    data, task = reopen_data(recipe), parse_task(recipe.task, recipe.name)
     rows = data.splits.get(split)
-    if rows is None or rows.labels is None:
-        raise DataError(f"{data.name} has no labels for {split}, so an average cannot be scored.", path=data.name)
+    if not isinstance(task, TextTask) or rows is None or rows.labels is None:
+        raise bad_data(data.name, f"there are no labels of texts for {split}, so an average cannot be scored.")
     shapes = {array.shape for array in saved} | {(len(rows), saved[0].shape[1])}
     if len(shapes) > 1:
-        raise RunError(
-            f"The predictions of {', '.join(map(str, runs))} for {split} have different shapes: {sorted(shapes)}.",
-            path=runs[0],
-        )
+        problem = f"Predictions for {split} have different shapes: {sorted(shapes)}."
+        raise RunError(f"{problem} The runs are {', '.join(map(str, runs))}.", path=runs[0])
     return score_outputs((metric,), task.encode_labels(rows.labels), np.mean(saved, 0))[metric]
 
 
@@ -256,5 +243,6 @@ def _saved_predictions(run: Path, split: str) -> np.ndarray:
     if path.is_file():
         with np.load(path, allow_pickle=False) as arrays:
             if split in arrays:
-                return arrays[split].astype(np.float64)
+                saved: np.ndarray = arrays[split].astype(np.float64)
+                return saved
     raise RunError(f"{run} has no saved predictions for {split} ({PREDICTIONS}).", path=path)

@@ -65,13 +65,14 @@ from nextword.tasks.base import (
     Count,
     Dataset,
     HeadTaskConfig,
-    Progress,
+    Setup,
     Task,
     TaskConfig,
     TaskObjective,
+    Wording,
     splits_beyond_dev,
 )
-from nextword.tasks.classification import sample_file
+from nextword.tasks.datasets.base import sample_file
 from nextword.tasks.datasets.tagged import TagDataset, read_tags
 from nextword.tasks.encoding import max_text_tokens, require_encoder
 from nextword.tasks.heads import ModelWithHead
@@ -400,19 +401,15 @@ class TaggingConfig(TagTaskConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require_choice("classifier", ("linear", "crf"))
-        self.require_bool("strict")
 
 
-class Tagging(Task):
+class Tagging(Task[Any, Any, Any]):
     """A tag for every word."""
 
     Config: ClassVar[type[TaskConfig]] = TaggingConfig
     objective = TagObjective
-    reads_tables = False
     data_kind = "tagged words"
     example_recipe = "bert/tag"
-    loss_unit = "nats per word"
-    example_files = "my.txt --out my.conll"
 
     @classmethod
     def recognizes(cls, source: str) -> bool:
@@ -450,45 +447,28 @@ class Tagging(Task):
     def head(self, network: Network) -> ModelWithHead:
         return TagHead(network, self.config)
 
-    def encode(
-        self,
-        data: Any,
-        network: Any,
-        tokenizer: Tokenizer,
-        recipe: Recipe,
-        device: torch.device,
-        progress: Progress,
-        notes: list[str],
-    ) -> dict[str, Any]:
-        metrics = tuple(self.config.metrics)
-        return self.encode_splits(data, network, tokenizer, recipe, metrics, device, progress, notes)
+    def encode(self, data: Any, setup: Setup) -> dict[str, Any]:
+        return self.encode_splits(data, setup, tuple(self.config.metrics))
 
-    def encode_splits(
-        self,
-        data: TagDataset,
-        network: Any,
-        tokenizer: Tokenizer,
-        recipe: Recipe,
-        metrics: tuple[str, ...],
-        device: torch.device,
-        progress: Progress,
-        notes: list[str],
-    ) -> dict[str, TaggedExamples]:
+    def encode_splits(self, data: TagDataset, setup: Setup, metrics: tuple[str, ...]) -> dict[str, TaggedExamples]:
+        recipe, network = setup.recipe, setup.network
         length = int(recipe.phases[0].batches.get("length", 0))
-        context = open_features(recipe, device)
+        context = open_features(recipe, setup.device)
         encoded: dict[str, TaggedExamples] = {}
         for split, text in data.splits.items():
-            progress(f"reading {split}", 0, None)
+            setup.progress(f"reading {split}", 0, None)
             words = data.words(split)
-            examples, cut = encode_sentences(network, tokenizer, words, data.encode_tags(split), length)
+            examples, cut = encode_sentences(network, setup.tokenizer, words, data.encode_tags(split), length)
             encoded[split] = replace(
                 examples,
                 names=(*data.labels, *data.unseen),
                 metrics=metrics,
-                features=context.cached(words, progress) if context else None,
+                features=context.cached(words, setup.progress) if context else None,
             )
             if cut:
-                notes.append(f"{cut:,} of {text.words:,} words of {split} are beyond the window, and are tagged unread")
+                setup.notes.append(
+                    f"{cut:,} of {text.words:,} words of {split} are beyond the window, and are tagged unread"
+                )
         return encoded
 
     def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> WordTagger:
@@ -510,13 +490,16 @@ class Tagging(Task):
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         return analyze_tags(examples, predictor.best_tags(examples), data)
 
-    def describe(self) -> str:
-        scheme = f", {self.config.scheme}" if self.config.scheme else ""
-        return f"one of {len(self.config.labels)} tags for a word{scheme}"
-
-    @property
-    def input_name(self) -> str:
-        return "each word"
+    def wording(self) -> Wording:
+        own = self.config
+        scheme = f", {own.scheme}" if own.scheme else ""
+        return Wording(
+            summary=f"one of {len(own.labels)} tags for a word{scheme}",
+            input="each word",
+            output=", ".join(own.labels),
+            command="my.txt --out my.conll",
+            loss_unit="nats per word",
+        )
 
 
 def analyze_tags(examples: TaggedExamples, predicted: Sequence[np.ndarray], data: TagDataset) -> dict[str, Any]:

@@ -8,9 +8,8 @@ Which task they are for follows from the columns and the labels, unless --kind s
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
@@ -19,12 +18,11 @@ from typing import Any, Self
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting, MissingFile
+from nextword.core.errors import InvalidSetting, MissingFile, invalid
 from nextword.data.tables import (
     LABEL_NAMES,
     SPLIT,
     Columns,
-    Header,
     Rows,
     Table,
     choose_held_out,
@@ -38,9 +36,9 @@ from nextword.data.tables import (
 from nextword.metrics.classification import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from nextword.tasks.base import DEV_IS_TRAINED_ON, Dataset
 from nextword.tasks.data_checks import check_classes, check_splits
+from nextword.tasks.datasets.base import bad_data, is_number
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark, unknown_data
-from nextword.tasks.datasets.multiple_choice import has_candidates, race_reader
-from nextword.tasks.datasets.multiple_choice import multiple_choice_rows as choices_of
+from nextword.tasks.datasets.multiple_choice import has_candidates, multiple_choice_rows, race_reader
 from nextword.tasks.mixtures import MixedDataset, split_names
 
 CLASSIFICATION, PAIRS, REGRESSION, CHOICE = "classification", "pair_classification", "regression", "multiple_choice"
@@ -152,12 +150,8 @@ def read_text_data(source: str, columns: Columns = Columns(), kind: str = "") ->
     if len(names) == 1:
         return read_one(source, columns, kind)
     if columns != Columns() or kind:
-        raise InvalidSetting(
-            f"--data {source} has several data sets, each with its own columns. Leave --text, --text-pair, --label and "
-            "--kind out.",
-            key="columns",
-            value=columns,
-        )
+        problem = "Several data sets have columns of their own. Leave --text, --text-pair, --label and --kind out."
+        raise InvalidSetting(problem, key="columns", value=columns)
     sets = tuple(map(read_one, names))
     if len({data.name for data in sets}) < len(sets):  # RTE + glue/RTE
         raise InvalidSetting(f"--data {source} names a data set twice.", key="data", value=source)
@@ -167,15 +161,12 @@ def read_text_data(source: str, columns: Columns = Columns(), kind: str = "") ->
 def read_one(name: str, columns: Columns = Columns(), kind: str = "") -> TextDataset:
     """One set of labeled texts. `kind` overrules what the labels look like."""
     if kind and kind not in KINDS:
-        raise InvalidSetting(f"--kind {kind} is unknown here. Expected {', '.join(KINDS)}.", key="kind", value=kind)
+        raise invalid("kind", kind, f"is not for labeled texts. Expected {', '.join(KINDS)}.")
     benchmark = find_benchmark(name)
     if benchmark is not None:
         if kind not in ("", benchmark.kind) or columns != Columns():
-            raise InvalidSetting(
-                f"{benchmark.name} is a benchmark for {benchmark.kind}. Leave --kind and columns out.",
-                key="kind",
-                value=kind,
-            )
+            problem = f"{benchmark.name} is a benchmark for {benchmark.kind}. Leave --kind and columns out."
+            raise InvalidSetting(problem, key="kind", value=kind)
         splits, notes = benchmark.read(locate_benchmark(benchmark))
         own = benchmark.kind, benchmark.frame, (), benchmark.metrics
         return _check(TextDataset(benchmark.name, *own, splits, notes=tuple(notes)))
@@ -185,26 +176,24 @@ def read_one(name: str, columns: Columns = Columns(), kind: str = "") -> TextDat
     if path.is_dir() and all((path / split).is_dir() for split in ("train", "dev")):
         splits, notes = race_reader()(path)
         return _check(TextDataset(str(path), CHOICE, "choose", (), ("accuracy",), splits, notes=tuple(notes)))
-    header = (
-        has_candidates if kind == CHOICE else lambda cells: has_candidates(cells) or has_label_columns(columns)(cells)
-    )
+
+    def header(cells: Sequence[str]) -> bool:
+        return has_candidates(cells) or (kind != CHOICE and has_label_columns(columns)(cells))
+
     tables = _read_folder(path, header) if path.is_dir() else {"": read_table(path, header)}
     if kind == CHOICE or (not kind and has_candidates(next(iter(tables.values())).header)):
         return _read_candidates(path, tables, columns)
     return _read_tables(path, tables, columns, kind)
 
 
-def _read_folder(folder: Path, header: Header) -> dict[str, Table]:
+def _read_folder(folder: Path, header: Callable[[Sequence[str]], bool]) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     for split, names in SPLITS.items():
         for file in sorted(folder.iterdir()):
             if file.name.split(".")[0].lower() in names and split not in tables:
                 tables[split] = read_table(file, header)
     if "train" not in tables:
-        raise MissingFile(
-            f"{folder} has no train.csv, train.tsv or train.jsonl. Expected one of them, perhaps with dev and test.",
-            path=folder,
-        )
+        raise MissingFile(f"{folder} has no train.csv, train.tsv or train.jsonl.", path=folder)
     return tables
 
 
@@ -212,9 +201,7 @@ def _read_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: 
     first = next(iter(tables.values()))
     columns = guess_columns(first, asked)
     if kind == PAIRS and not columns.second:
-        raise DataError(
-            f"--kind {PAIRS} needs two texts, and {path} has one. Name the second with --text-pair.", path=path
-        )
+        raise bad_data(path, f"--kind {PAIRS} needs two texts. Name the second with --text-pair.")
     if kind == CLASSIFICATION and columns.second and not asked.second:
         columns = Columns(columns.text, "", columns.label)
     _require_header(first, asked, columns)
@@ -233,6 +220,7 @@ def _read_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: 
     if not kind:
         kind, more = _guess_kind(splits["train"].labels or [], bool(columns.second))
         notes += more
+    _require_numbers(path, splits, kind)
     splits, more = _hold_out(splits, kind)
     frame = "entail" if columns.second else "classify"
     metrics = ("spearman", "pearson") if kind == REGRESSION else ("accuracy", "macro_f1")
@@ -241,7 +229,7 @@ def _read_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: 
 
 def _read_candidates(path: Path, tables: Mapping[str, Table], asked: Columns) -> TextDataset:
     read = {  # other splits may lack the label
-        split: choices_of(table, asked if split in ("", "train") else match_columns(table, asked, Columns()))
+        split: multiple_choice_rows(table, asked if split in ("", "train") else match_columns(table, asked, Columns()))
         for split, table in tables.items()
     }
     columns = next(iter(read.values()))[1]
@@ -254,11 +242,8 @@ def _read_candidates(path: Path, tables: Mapping[str, Table], asked: Columns) ->
     else:
         splits = {split: rows for split, (rows, _) in read.items()}
     if splits["train"].labels is None:
-        header = next(iter(tables.values())).header
-        raise DataError(
-            f"{path}: which column is the label? Its columns are {', '.join(header[:8])}. Name it with --label.",
-            path=path,
-        )
+        names = ", ".join(next(iter(tables.values())).header[:8])
+        raise bad_data(path, f"which column is the label? Name it with --label. The columns are {names}.")
     _require_labels(path, splits)
     splits, more = _hold_out(splits, CHOICE)
     return _check(TextDataset(str(path), CHOICE, "choose", (), ("accuracy",), splits, columns, (*notes, *more)))
@@ -273,16 +258,10 @@ def _split_by_column(table: Table, columns: Columns, rows: Rows) -> tuple[dict[s
     for i, value in enumerate(table.column(name)):
         split = next((s for s, names in SPLITS.items() if value.strip().lower() in names), "")
         if not split:
-            raise DataError(
-                f"{table.name}, row {i + 1}: split is {value!r}. Expected train, dev or test.",
-                path=table.name,
-                line=i + 1,
-            )
+            raise bad_data(table.name, f"split is {value!r}. Expected train, dev or test.", i + 1, "row")
         places.setdefault(split, []).append(i)
     if "train" not in places:
-        raise DataError(
-            f"{table.name}: no row has the split train. Its splits are {', '.join(places)}.", path=table.name
-        )
+        raise bad_data(table.name, f"no row has the split train. Its splits are {', '.join(places)}.")
     return {split: rows.take(chosen) for split, chosen in places.items()}, [f"splits by the column '{name}'"]
 
 
@@ -308,13 +287,6 @@ def _hold_out(splits: Mapping[str, Rows], kind: str) -> tuple[dict[str, Rows], l
 # ------------------------------------------------------------------------------------------------ checks
 
 
-def is_number(text: str) -> bool:
-    try:
-        return math.isfinite(float(text))
-    except ValueError:
-        return False
-
-
 def _has_decimal_comma(label: str) -> bool:
     return "," in label and is_number(label.replace(",", ".", 1))
 
@@ -326,48 +298,36 @@ def _require_header(table: Table, asked: Columns, columns: Columns) -> None:
         return
     below = [cell.strip() for cell in table.column(name)]
     if name in below or (is_number(name) and all(map(is_number, below))):
-        raise DataError(
-            f"{table.name}: the first line is read as a header, but {name!r} looks like a label. Add a header line, as "
-            "text,label, or name the columns with --text and --label.",
-            path=table.name,
-            line=1,
-        )
+        fix = "Add a header line, as text,label, or name the columns with --text and --label."
+        raise bad_data(table.name, f"the header has {name!r}, which looks like a label. {fix}", 1)
 
 
 def _require_labels(path: Path, splits: Mapping[str, Rows]) -> None:
     for split, rows in splits.items():
         blank = [i for i, label in enumerate(rows.labels or ()) if not label]
         if blank:
-            raise DataError(
-                f"{path}: {len(blank)} of {len(rows)} rows of {split} have no label; the first is row {blank[0] + 1}. "
-                "Fill them in or remove them.",
-                path=path,
-                line=blank[0] + 1,
-            )
+            problem = f"{len(blank)} of {len(rows)} rows of {split} have no label, this one first."
+            raise bad_data(path, f"{problem} Fill them in or remove them.", blank[0] + 1, "row")
 
 
 def _require_numbers(path: Path, splits: Mapping[str, Rows], kind: str) -> None:
     """Raise an error if some labels of a numeric column are not numbers.
 
-    If --kind is regression, that is any of them. If no kind was given, it is those that stand for a missing number
-    (nan) or have a decimal comma: they are hardly classes.
+    For regression, that is any of them. If no kind was given, it is those that stand for a missing number (nan) or have
+    a decimal comma: they are hardly classes.
     """
     numbers = {label for label in splits["train"].labels or () if is_number(label) or _has_decimal_comma(label)}
     if kind != REGRESSION and (kind or len(numbers) <= MANY):
         return
     for split, rows in splits.items():
-        labels = rows.labels or []
-        odd = [i for i, label in enumerate(labels) if not is_number(label)]
-        commas = bool(odd) and any(_has_decimal_comma(labels[i]) for i in odd)
-        missing = (labels[i].lower().lstrip("+-") in NOT_NUMBERS or _has_decimal_comma(labels[i]) for i in odd)
-        if odd and (kind or all(missing)):
-            fix = "Write decimals with a point" if commas else "Correct or remove them"
-            raise DataError(
-                f"{path}: {len(odd):,} of {len(rows):,} labels of {split} are not numbers; the first is "
-                f"{labels[odd[0]]!r} in row {odd[0] + 1}. {fix}, or use --kind {CLASSIFICATION}.",
-                path=path,
-                line=odd[0] + 1,
-            )
+        odd = {i: label for i, label in enumerate(rows.labels or ()) if not is_number(label)}
+        with_comma = [label for label in odd.values() if _has_decimal_comma(label)]
+        missing = [label for label in odd.values() if label.lower().lstrip("+-") in NOT_NUMBERS]
+        if odd and (kind or len(with_comma) + len(missing) == len(odd)):
+            first, label = next(iter(odd.items()))
+            fix = "Write decimals with a point" if with_comma else "Correct or remove them"
+            problem = f"{label!r} is not a number, one of {len(odd):,} such labels of {split}."
+            raise bad_data(path, f"{problem} {fix}, or use --kind {CLASSIFICATION}.", first + 1, "row")
 
 
 def _check(data: TextDataset) -> TextDataset:
@@ -377,26 +337,15 @@ def _check(data: TextDataset) -> TextDataset:
     labels = _find_classes(data.name, labeled) if data.kind not in (REGRESSION, CHOICE) else ()
     if not len(train) or dev is None or not len(dev):
         many = f" ({len(labels)} classes; is --label the right column?)" if len(labels) > MANY else ""
-        raise DataError(
-            f"{data.name} has {len(train)} training and {len(dev or ())} dev rows, which is too few. Without a dev "
-            f"split a tenth is held out, and a class needs six rows for that{many}.",
-            path=data.name,
+        raise bad_data(
+            data.name,
+            f"{len(train)} training and {len(dev or ())} dev rows are too few. Without a dev split a tenth is held "
+            f"out, and a class needs six rows for that{many}.",
         )
     if "dev" not in labeled:
-        raise DataError(f"{data.name}: the dev split has no labels. Expected a label in every row.", path=data.name)
-    if data.is_numeric:
-        for split, rows in labeled.items():
-            odd = next((i for i, label in enumerate(rows.labels or ()) if not is_number(label)), None)
-            if odd is not None:
-                raise DataError(
-                    f"{data.name}: the label of row {odd + 1} of {split} is {(rows.labels or ())[odd]!r}. Expected a "
-                    "number; correct it, or see --kind.",
-                    path=data.name,
-                    line=odd + 1,
-                )
-        if data.scale[1] == 0:
-            label = (train.labels or [""])[0]
-            raise DataError(f"{data.name}: every label is {label}, so there is nothing to learn.", path=data.name)
+        raise bad_data(data.name, "the dev split has no labels.")
+    if data.is_numeric and data.scale[1] == 0:
+        raise bad_data(data.name, f"every label is {(train.labels or [''])[0]}, so there is nothing to learn.")
     notes = [*(check_classes(labels, data.splits) if labels else ()), *check_splits(data.splits, data.is_numeric)]
     return replace(data, labels=labels, notes=(*data.notes, *notes))
 
@@ -404,18 +353,13 @@ def _check(data: TextDataset) -> TextDataset:
 def _find_classes(name: str, labeled: Mapping[str, Rows]) -> tuple[str, ...]:
     known = set(labeled["train"].labels or ())
     if len(known) < 2:
-        raise DataError(
-            f"{name}: every training row has the label {next(iter(known))!r}. Expected two classes or more; is --label "
-            "the right column?",
-            path=name,
-        )
+        problem = f"every training row has the label {next(iter(known))!r}."
+        raise bad_data(name, f"{problem} Expected two classes or more; is --label the right column?")
     for split, rows in labeled.items():
         unseen = sorted(set(rows.labels or ()) - known)
         if unseen:
             more = f" and {len(unseen) - 5} more" if len(unseen) > 5 else ""
-            raise DataError(
-                f"{name}: {split} has labels that no training row has: {', '.join(map(repr, unseen[:5]))}{more}. "
-                "Correct them, or move rows with them into the training split.",
-                path=name,
-            )
+            shown = f"{', '.join(map(repr, unseen[:5]))}{more}"
+            fix = "Correct them, or move rows with them into the training split."
+            raise bad_data(name, f"{split} has labels that no training row has: {shown}. {fix}")
     return tuple(sorted(known, key=lambda label: (0, float(label), "") if is_number(label) else (1, 0.0, label)))

@@ -15,13 +15,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from nextword.lm.base import TextModel
+from nextword.models.base import Network
 from nextword.recipe import Recipe, load_recipe, recipe_names
 from nextword.run_folder import RunFolder
 from nextword.tasks.base import Dataset
+from nextword.tasks.classification import TextPredictor
 from nextword.tasks.text_data import TextDataset
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.words import UNKNOWN
@@ -74,7 +76,7 @@ class UnknownWords:
         )
 
 
-def count_unknown_words(network: Any, tokenizer: Any, texts: Sequence[str]) -> UnknownWords | None:
+def count_unknown_words(network: Network | None, tokenizer: Tokenizer, texts: Sequence[str]) -> UnknownWords | None:
     """Count unknown words; None if the model can read any word. A literal <unk> in a text does not count."""
     reads_characters = network is not None and (network.is_open_vocabulary or network.max_characters > 0)
     if not is_word_level(tokenizer) or reads_characters:
@@ -97,7 +99,9 @@ def count_unknown_words(network: Any, tokenizer: Any, texts: Sequence[str]) -> U
 # ------------------------------------------------------------------------------------------------ before fine-tuning
 
 
-def check_vocabulary(source: str, network: Any, tokenizer: Tokenizer, data: Dataset) -> tuple[float | None, list[str]]:
+def check_vocabulary(
+    source: str, network: Network, tokenizer: Tokenizer, data: Dataset
+) -> tuple[float | None, list[str]]:
     """Return the share of training words unknown to the run `source` (None: it knows all), and a note if it is high."""
     unknown = (
         count_unknown_words(network, tokenizer, data.training_texts()) if source and is_word_level(tokenizer) else None
@@ -110,7 +114,7 @@ def check_vocabulary(source: str, network: Any, tokenizer: Tokenizer, data: Data
     return round(unknown.share, 4), notes
 
 
-def _advise(unknown: UnknownWords, source: str, network: Any, data: Dataset) -> str:
+def _advise(unknown: UnknownWords, source: str, network: Network, data: Dataset) -> str:
     """Suggest a new vocabulary if the network has one embedding per word, otherwise another run."""
     if unknown.unspaced > NOTEWORTHY_IN_PREDICTION:
         return (
@@ -162,7 +166,7 @@ def _shape_changes(recipe: Recipe, other: Recipe) -> list[str]:
 # ------------------------------------------------------------------------------------------------ before predicting
 
 
-def unknown_word_notes(model: Any, texts: Sequence[str], where: str = "") -> list[str]:
+def unknown_word_notes(model: TextModel | TextPredictor, texts: Sequence[str], where: str = "") -> list[str]:
     """Return a note if so many words are unknown that predictions mean little."""
     unknown = count_unknown_words(model.network, model.tokenizer, texts)
     if unknown is None or unknown.share <= NOTEWORTHY_IN_PREDICTION:

@@ -170,11 +170,11 @@ def report_data(**more: Any) -> ReportData:
     errors["mistakes"][0] |= {"words": [["<script>x</script>", "b", "c"]], "weights": [[0.5, -1.0, None]]}
     result = {
         "data": "my <data>", "metric": "accuracy", "dev": {"accuracy": 1 / 3}, "seed": 1, "seconds": 2.0,
-        "examples": {"train": 9, "dev": 3}, "source": "runs/x", "scratch": False,
+        "examples": {"train": 9, "dev": 3}, "source": "runs/x", "scratch": False, "notes": ["a <note>"],
     }  # fmt: skip
     whole = {"split": "dev", "kind": "classify", "attribution": {"method": "integrated gradients"}, **errors}
     log = [{"event": "valid", "epoch": 1.0, "valid": 0.5, "accuracy": 0.2}, {"event": "step", "epoch": 0.5}]
-    return ReportData("runs/my", **{"result": result, "errors": whole, "log": log, "notes": ["a <note>"], **more})
+    return ReportData("runs/my", **{"result": result, "errors": whole, "log": log, **more})
 
 
 def test_report_escapes_data() -> None:

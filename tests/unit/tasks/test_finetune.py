@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +71,7 @@ def test_saved_loaded_and_applied(place: Path) -> None:
         with pytest.raises(NextwordError):
             AveragedClassifier([model, model]).predict(odd)  # type: ignore[arg-type]
     for lacking in (None, float("nan"), ("red", None)[1:]):
-        with pytest.raises(InvalidSetting, match="example 2"):
+        with pytest.raises(InvalidSetting, match="Example 2"):
             model.predict(["a king", lacking])  # type: ignore[list-item]
     assert model.predict(text for text in ("red",)) == model.predict(["red"])  # type: ignore[arg-type]
     files = {path.name for path in folder.iterdir()}
@@ -300,33 +301,36 @@ def test_the_mean_over_tasks_has_an_interval_over_seeds() -> None:
 def test_several_tasks_into_one_table(place: Path, tmp_path: Path) -> None:
     options = {"changes": [*QUICK, "phase.0.steps=3"], "device": "cpu"}
     names = [str(place / "colour.csv"), str(place / "count.csv")]
-    heard: list[Any] = []
-    moved_alone = transfer.run("bert/finetune", place / "bert", names[0], tmp_path / "a", **options)
-    outcomes, table = transfer.run_suite(
-        "bert/finetune", place / "bert", names, tmp_path / "all", on_event=heard.append, **options
+    events: list[Any] = []
+    alone = transfer.run("bert/finetune", place / "bert", names[0], tmp_path / "a", **options)
+    suite = transfer.run_suite(
+        "bert/finetune", place / "bert", names, tmp_path / "all", on_event=events.append, **options
     )
+    outcomes, table = suite.outcomes, suite.results
     assert (tmp_path / "all/colour.csv/manifest.json").is_file()
-    assert outcomes[0].values() == moved_alone.values()
+    assert outcomes[0].values() == alone.values()
     assert table["mean"] == pytest.approx((outcomes[0].mean + outcomes[1].mean) / 2)
     assert [task["metric"] for task in table["tasks"]] == ["accuracy", "spearman"]
     assert json.loads((tmp_path / "all/results.json").read_text()) == table
-    assert heard
+    assert events
 
 
 @pytest.mark.parametrize(("slug", "recipe"), [("lstm", "bert/finetune"), ("gpt1", "gpt1/finetune")])
-def test_any_network_beside_its_twin(place: Path, tmp_path: Path, slug: str, recipe: str) -> None:
+def test_any_network_is_compared_with_its_twin_from_scratch(
+    place: Path, tmp_path: Path, slug: str, recipe: str
+) -> None:
     names = [str(place / "colour.csv"), str(place / "count.csv")]
     options: dict[str, Any] = {"changes": [*QUICK, "phase.0.steps=2"], "device": "cpu", "seeds": 2}
-    outcomes, beside, found = transfer.run_twins(recipe, place / slug, names, tmp_path / "both", **options)
-    for one, twin, told in zip(outcomes, beside, found["difference"]["tasks"], strict=True):
-        alone = transfer.run(
-            recipe, place / slug, one.name, tmp_path / f"alone-{told['name'][-9:]}", scratch=True, **options
-        )
+    compare = partial(transfer.run_suite, recipe, place / slug, names, compare_scratch=True, **options)
+    both = compare(tmp_path / "both")
+    for outcome, twin, row in zip(
+        both.outcomes[:2], both.outcomes[2:], both.results["difference"]["tasks"], strict=True
+    ):
+        folder = tmp_path / f"alone-{row['name'][-9:]}"
+        alone = transfer.run(recipe, place / slug, outcome.name, folder, scratch=True, **options)
         assert twin.values() == alone.values()  # the very run that --scratch makes
-        assert told["values"] == [a - b for a, b in zip(one.values(), twin.values(), strict=True)]
-    asked = iter([False] * 3 + [True] * 9)
-    stop: Any = lambda: next(asked)  # noqa: E731
-    *_, cut = transfer.run_twins(recipe, place / slug, names, tmp_path / "cut", stop=stop, **options)
-    assert cut == {}
-    *_, again = transfer.run_twins(recipe, place / slug, names, tmp_path / "cut", resume=True, **options)
-    assert again["difference"] == found["difference"]
+        assert row["values"] == [a - b for a, b in zip(outcome.values(), twin.values(), strict=True)]
+    stops = iter([False] * 3 + [True] * 9)
+    assert compare(tmp_path / "cut", stop=lambda: next(stops)).results == {}
+    resumed = compare(tmp_path / "cut", resume=True).results
+    assert resumed["difference"] == both.results["difference"]

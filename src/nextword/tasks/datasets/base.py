@@ -9,20 +9,21 @@ truncated rows, as QQP's has: the reader skips them, counts them, and names the 
 
 from __future__ import annotations
 
-import csv
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nextword.core.errors import DataError
+from nextword.core.errors import DataError, NextwordError
 from nextword.data.catalog import Entry, find_entry
-from nextword.data.files import plain_name, read_lines, read_numbered_objects
-from nextword.data.tables import Rows, choose_held_out
+from nextword.data.files import plain_name, read_lines, read_numbered_objects, read_objects
+from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Rows, choose_held_out
+from nextword.data.tables import read_rows as table_rows
 
 Splits = dict[str, Rows]
 Read = tuple[Splits, list[str]]  # the rows of each split, and notes for the user
 Reader = Callable[[Path], Read]
+SplitReader = Callable[[str, Sequence[Path]], Rows]  # the name and the files of a split
 
 PUBLISHED = "published"  # where a dev split comes from
 TENTH_OF_TRAIN = "a tenth of train"  # for benchmarks without one: the same rows each time
@@ -38,10 +39,6 @@ class Submission:
     id_column: str = ""  # the column with the example ids; "": row numbers will do
     bounds: tuple[float, float] | None = None  # predicted numbers are clipped to this range
 
-    @property
-    def has_header(self) -> bool:
-        return bool(self.header)
-
 
 @dataclass(frozen=True)
 class Benchmark:
@@ -51,14 +48,43 @@ class Benchmark:
     frame: str  # how the network reads an example (models/framing.py); "similar" where the order of texts is arbitrary
     metrics: tuple[str, ...]  # the first one is the headline
     files: tuple[str, ...]  # the folder must contain one of these
-    reader: Reader
+    read: Reader
     catalog: str = ""  # its name in the data catalog; "": glue/NAME
     aliases: tuple[str, ...] = ()
     dev: str = PUBLISHED
     submission: Submission = Submission()
 
-    def read(self, folder: Path) -> Read:
-        return self.reader(folder)
+
+def bad_data(path: str | Path, problem: str, line: int | None = None, unit: str = "line") -> DataError:
+    """A DataError that begins with the file, and with the line or row if there is one."""
+    where = f"{path}, {unit} {line}" if line else path
+    return DataError(f"{where}: {problem}", path=path, line=line)
+
+
+# ------------------------------------------------------------------------------------------------ peeking at files
+
+
+def table_header(source: str) -> list[str]:
+    """The column names of a table, without reading all of it; of JSON lines the keys of the first; []: no table."""
+    path = sample_file(source)
+    if path is None:
+        return []
+    name = plain_name(path)
+    suffix = Path(name).suffix.lower()
+    try:
+        if suffix in DELIMITERS:
+            return next(table_rows(name, read_lines(path), suffix), (0, []))[1]
+        return list(next(read_objects(name, read_lines(path)), {})) if suffix in TABLE_JSON_SUFFIXES else []
+    except NextwordError:  # reading it says what is wrong
+        return []
+
+
+def sample_file(source: str) -> Path | None:
+    """The file, or the training file of a folder; None: there is no such file."""
+    path = Path(source).expanduser()
+    if path.is_dir():
+        path = next((file for file in sorted(path.iterdir()) if "train" in file.name.lower() and file.is_file()), path)
+    return path if path.is_file() else None
 
 
 # ------------------------------------------------------------------------------------------------ splits
@@ -70,14 +96,12 @@ def catalog_entry_named(name: str) -> Entry:
     return entry
 
 
-def locate_splits(name: str, folder: Path) -> dict[str, list[Path]]:
-    """Return the files of each split of a catalog entry, with the catalog's `valid` called `dev`."""
-    return {_split(split): files for split, files in catalog_entry_named(name).locate(folder).items()}
-
-
-def expected_files(name: str) -> dict[str, str]:
-    """Return the file names that the catalog expects for each split, for error messages."""
-    return {_split(split): " or ".join(names) for split, names in catalog_entry_named(name).layout.items()}
+def read_catalog_splits(name: str, folder: Path, read: SplitReader, needed: Sequence[str] = ("train", "dev")) -> Splits:
+    """Read the files of each split of a catalog entry. The catalog's `valid` is called `dev`."""
+    entry = catalog_entry_named(name)
+    expected = {_split(split): " or ".join(names) for split, names in entry.layout.items()}
+    splits = {_split(split): read(_split(split), files) for split, files in entry.locate(folder).items()}
+    return require_splits(folder, splits, expected, needed)
 
 
 def _split(catalog_name: str) -> str:
@@ -89,14 +113,11 @@ def require_splits(
 ) -> Splits:
     for split in needed:
         if split not in splits:
-            raise DataError(
-                f"{folder} has no {split} split: {files.get(split, split)} is missing. Expected the official files.",
-                path=folder,
-            )
+            raise bad_data(folder, f"{files.get(split, split)}, the {split} split, is missing. Use the official files.")
     return splits
 
 
-def hold_out_dev(splits: Splits, unit: str = "rows") -> Read:
+def hold_out_tenth(splits: Splits, unit: str = "rows") -> Read:
     """Hold out a tenth of each class of train as dev, unless there is a dev split."""
     if "dev" in splits:
         return splits, []
@@ -162,37 +183,29 @@ class RowCollector:
             )
         for role, column in self.columns.items():
             if len(column) != len(self.columns["text"]):
-                raise DataError(
-                    f"{self.file}, line {line}: some rows have a {role} and some do not.", path=self.file, line=line
-                )
+                raise bad_data(self.file, f"some rows have a {role} and some do not.", line)
 
     def _check_label(self, line: int, value: str) -> str:
         known = self.labels
         if known == NUMBER:
-            if not _is_finite(value):
-                raise DataError(
-                    f"{self.file}, line {line}: the label {value!r} is not a number.", path=self.file, line=line
-                )
+            if not is_number(value):
+                raise bad_data(self.file, f"the label {value!r} is not a number.", line)
             return value
         if not known or value in known:
             return known[value] if isinstance(known, Mapping) and value in known else value
-        raise DataError(
-            f"{self.file}, line {line}: unknown label {value[:40]!r}. Expected one of {', '.join(known)}. Is this the "
-            "official file?",
-            path=self.file,
-            line=line,
-        )
+        expected = f"Expected one of {', '.join(known)}; is this the official file?"
+        raise bad_data(self.file, f"unknown label {value[:40]!r}. {expected}", line)
 
     def rows(self) -> Rows:
         if not self.columns["text"]:
-            raise DataError(f"{self.file} has no rows.", path=self.file)
+            raise bad_data(self.file, "it has no rows.")
         second, label, id = (self.columns.get(role) for role in ROLES[1:])
         return Rows(self.columns["text"], second, label, id)
 
 
-def _is_finite(value: str) -> bool:
+def is_number(text: str) -> bool:
     try:
-        return math.isfinite(float(value))
+        return math.isfinite(float(text))
     except ValueError:
         return False
 
@@ -216,18 +229,11 @@ def read_tsv(file: Path, spec: ColumnSpec, split: str = "train") -> tuple[Rows, 
         elif split == "train":
             truncated.append(number)
         else:
-            raise DataError(
-                f"{file}, line {number} has {len(cells)} columns; expected at least {width}: "
-                f"{' '.join(cells)[:60]!r}. Fix that line.",
-                path=file,
-                line=number,
-            )
-    notes = []
-    if truncated:
-        notes = [
-            f"skipped {len(truncated):,} rows of {file.name} with too few columns; the first is line {truncated[0]}"
-        ]
-    return rows.rows(), notes
+            raise bad_data(file, f"{len(cells)} columns instead of {width}: {' '.join(cells)[:60]!r}.", number)
+    if not truncated:
+        return rows.rows(), []
+    note = f"skipped {len(truncated):,} rows of {file.name} with too few columns; the first is line {truncated[0]}"
+    return rows.rows(), [note]
 
 
 def _index(file: Path, header: Sequence[str], column: Column, optional: bool) -> int | None:
@@ -238,12 +244,8 @@ def _index(file: Path, header: Sequence[str], column: Column, optional: bool) ->
             return header.index(name)
     if optional:
         return None
-    raise DataError(
-        f"{file} has no column {' or '.join(map(repr, column))}; its first line is {' '.join(header)[:100]!r}. "
-        "Expected the official file.",
-        path=file,
-        line=1,
-    )
+    missing = " or ".join(map(repr, column))
+    raise bad_data(file, f"no column {missing} in {' '.join(header)[:100]!r}. Expected the official file.", 1)
 
 
 def read_jsonl(file: Path, spec: ColumnSpec) -> Rows:
@@ -257,12 +259,7 @@ def read_jsonl(file: Path, spec: ColumnSpec) -> Rows:
             if name is not None:
                 row[role] = str(item[name])
             elif names is not None and role in ("text", "second"):
-                raise DataError(
-                    f"{file}, line {number} has no {' or '.join(map(repr, names))}; its keys are "
-                    f"{', '.join(item)[:80]}.",
-                    path=file,
-                    line=number,
-                )
+                raise bad_data(file, f"no {' or '.join(map(repr, names))} among {', '.join(item)[:80]}.", number)
         rows.add(number, row)
     return rows.rows()
 
@@ -273,32 +270,6 @@ def read_tsv_or_jsonl(file: Path, spec: ColumnSpec, split: str = "train") -> tup
     if name.endswith(".jsonl") or (name.endswith(".txt") and next(read_lines(file), "").startswith("{")):
         return read_jsonl(file, spec), []
     return read_tsv(file, spec, split)
-
-
-def read_quoted_csv(file: Path, width: int, labels: Labels, join: Callable[[Sequence[str]], str]) -> Rows:
-    """Read a csv file of Zhang et al. (2015): no header, the class first, then texts, all cells quoted."""
-    csv.field_size_limit(1 << 30)
-    rows = RowCollector(file, labels)
-    reader = csv.reader(read_lines(file), strict=True)
-    try:
-        for cells in reader:
-            if not cells:
-                continue
-            if len(cells) != width:
-                raise DataError(
-                    f"{file}, line {reader.line_num} has {len(cells)} columns; expected {width}, a class and "
-                    f"{width - 1} of text. Fix that line.",
-                    path=file,
-                    line=reader.line_num,
-                )
-            rows.add(reader.line_num, {"label": cells[0], "text": join(cells[1:])})
-    except csv.Error as problem:
-        raise DataError(
-            f"{file}, line {reader.line_num} is not a valid csv row: {problem}. Fix it.",
-            path=file,
-            line=reader.line_num,
-        ) from None
-    return rows.rows()
 
 
 def splits_reader(spec: ColumnSpec, **files: str) -> Reader:

@@ -22,19 +22,23 @@ a tenth of the training pairs (407 pairs; GLUE has 408). STS-B and CoLA are also
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
-from nextword.core.errors import DataError
 from nextword.data.files import read_lines
 from nextword.data.tables import choose_held_out, concatenate_rows
 from nextword.tasks.datasets.base import (
     NUMBER,
+    PUBLISHED,
     TENTH_OF_TRAIN,
     Benchmark,
     ColumnSpec,
+    Labels,
     Read,
+    Reader,
     Splits,
     Submission,
+    bad_data,
     drop_disputed_pairs,
     read_tsv,
     read_tsv_or_jsonl,
@@ -45,7 +49,6 @@ from nextword.tasks.datasets.base import (
 
 SUITE = "glue"
 SUITE_TASKS = ("CoLA", "MRPC", "RTE", "SST-2", "STS-B")  # small enough for small networks, with labels available
-TRAIN_FILES = ("train.tsv",)
 FILES = {split: f"{split}.tsv" for split in ("train", "dev", "test")}
 ID = ("index", "id")
 BINARY = ("0", "1")
@@ -93,7 +96,7 @@ def _read_mrpc(folder: Path) -> Read:
         return splits_reader(spec, **FILES)(folder)
     original, test = folder / "msr_paraphrase_train.txt", folder / "msr_paraphrase_test.txt"
     if not original.is_file():
-        raise DataError(f"{folder} has no dev.tsv. Expected the official files.", path=folder)
+        raise bad_data(folder, "dev.tsv is missing. Expected the official files.")
     rows, notes = read_tsv(original, spec)
     if (folder / "dev_ids.tsv").is_file():
         dev_pairs = {tuple(line.split()) for line in read_lines(folder / "dev_ids.tsv")}
@@ -144,69 +147,46 @@ def _read_mnli(folder: Path) -> Read:
     return splits, [*notes, *more]
 
 
+def _benchmark(
+    name: str,
+    title: str,
+    kind: str,
+    frame: str,
+    metrics: tuple[str, ...],
+    read: Reader,
+    files: tuple[str, ...] = ("train.tsv",),
+    submission: Submission | None = None,
+    dev: str = PUBLISHED,
+) -> Benchmark:
+    own = submission or Submission({"test": f"{name}.tsv"})
+    return Benchmark(name, title, kind, frame, metrics, files, read, dev=dev, submission=own)
+
+
+def _tsv(text: Sequence[str], second: Sequence[str] | None, label: str, labels: Labels) -> Reader:
+    return splits_reader(ColumnSpec(text, second, (label,), ID, labels), **FILES)
+
+
+ONE, PAIR, ACCURACY = "classification", "pair_classification", ("accuracy",)
+STS_FILES = Submission({"test": "STS-B.tsv"}, bounds=(0.0, 5.0))
+MNLI_FILES = Submission({"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"})
+_sst2 = _tsv(("sentence", "content"), None, "label", BINARY)
+_qqp = _tsv(("question1",), ("question2",), "is_duplicate", BINARY)
+_qnli = _tsv(("question",), ("sentence",), "label", ENTAILMENT)
+_rte = _tsv(("sentence1",), ("sentence2",), "label", ENTAILMENT)
+# fmt: off
 BENCHMARKS = (
-    Benchmark(
-        *("CoLA", "is the sentence acceptable?", "classification", "classify", ("mcc", "accuracy")),
-        files=("train.tsv", "in_domain_train.tsv"),
-        reader=_read_cola,
-        submission=Submission({"test": "CoLA.tsv"}),
-    ),
-    Benchmark(
-        *("SST-2", "is the review positive?", "classification", "classify", ("accuracy",), TRAIN_FILES),
-        reader=splits_reader(ColumnSpec(("sentence", "content"), None, ("label",), ID, BINARY), **FILES),
-        submission=Submission({"test": "SST-2.tsv"}),
-    ),
-    Benchmark(
-        *("MRPC", "are two sentences paraphrases?", "pair_classification", "similar", ("f1", "accuracy")),
-        files=("msr_paraphrase_train.txt", "train.tsv"),
-        reader=_read_mrpc,
-        dev=f"GLUE's dev_ids, or {TENTH_OF_TRAIN}",
-        submission=Submission({"test": "MRPC.tsv"}),
-    ),
-    Benchmark(
-        *("STS-B", "how similar are two sentences?", "regression", "similar", ("spearman", "pearson")),
-        files=("train.tsv", "sts-train.csv"),
-        reader=_read_stsb,
-        submission=Submission({"test": "STS-B.tsv"}, bounds=(0.0, 5.0)),
-    ),
-    Benchmark(
-        *("QQP", "do two questions ask the same?", "pair_classification", "similar", ("f1", "accuracy"), TRAIN_FILES),
-        reader=splits_reader(ColumnSpec(("question1",), ("question2",), ("is_duplicate",), ID, BINARY), **FILES),
-        submission=Submission({"test": "QQP.tsv"}),
-    ),
-    Benchmark(
-        *("MNLI", "entailment, contradiction or neutral?", "pair_classification", "entail", ("accuracy",)),
-        files=("train.tsv", f"{MULTINLI}.jsonl", f"{MULTINLI}.txt"),
-        reader=_read_mnli,
-        submission=Submission({"test": "MNLI-m.tsv", "test_mismatched": "MNLI-mm.tsv", "diagnostic": "AX.tsv"}),
-    ),
-    Benchmark(
-        *(
-            "QNLI",
-            "does the sentence answer the question?",
-            "pair_classification",
-            "entail",
-            ("accuracy",),
-            TRAIN_FILES,
-        ),
-        reader=splits_reader(ColumnSpec(("question",), ("sentence",), ("label",), ID, ENTAILMENT), **FILES),
-        submission=Submission({"test": "QNLI.tsv"}),
-    ),
-    Benchmark(
-        *("RTE", "does the second follow from the first?", "pair_classification", "entail", ("accuracy",), TRAIN_FILES),
-        reader=splits_reader(ColumnSpec(("sentence1",), ("sentence2",), ("label",), ID, ENTAILMENT), **FILES),
-        submission=Submission({"test": "RTE.tsv"}),
-    ),
-    Benchmark(
-        *(
-            "WNLI",
-            "does the second follow, about pronouns?",
-            "pair_classification",
-            "entail",
-            ("accuracy",),
-            TRAIN_FILES,
-            _read_wnli,
-        ),
-        submission=Submission({"test": "WNLI.tsv"}),
-    ),
+    _benchmark("CoLA", "is the sentence acceptable?", ONE, "classify", ("mcc", "accuracy"), _read_cola,
+               ("train.tsv", "in_domain_train.tsv")),
+    _benchmark("SST-2", "is the review positive?", ONE, "classify", ACCURACY, _sst2),
+    _benchmark("MRPC", "are two sentences paraphrases?", PAIR, "similar", ("f1", "accuracy"), _read_mrpc,
+               ("msr_paraphrase_train.txt", "train.tsv"), dev=f"GLUE's dev_ids, or {TENTH_OF_TRAIN}"),
+    _benchmark("STS-B", "how similar are two sentences?", "regression", "similar", ("spearman", "pearson"), _read_stsb,
+               ("train.tsv", "sts-train.csv"), STS_FILES),
+    _benchmark("QQP", "do two questions ask the same?", PAIR, "similar", ("f1", "accuracy"), _qqp),
+    _benchmark("MNLI", "entailment, contradiction or neutral?", PAIR, "entail", ACCURACY, _read_mnli,
+               ("train.tsv", f"{MULTINLI}.jsonl", f"{MULTINLI}.txt"), MNLI_FILES),
+    _benchmark("QNLI", "does the sentence answer the question?", PAIR, "entail", ACCURACY, _qnli),
+    _benchmark("RTE", "does the second follow from the first?", PAIR, "entail", ACCURACY, _rte),
+    _benchmark("WNLI", "does the second follow, about pronouns?", PAIR, "entail", ACCURACY, _read_wnli),
 )
+# fmt: on

@@ -18,11 +18,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from nextword.core.errors import DataError
 from nextword.data.files import STDIN, read_chunks
 from nextword.data.tables import LABEL_NAMES, Columns, Rows, Table, concatenate_rows, match_columns, read_table
 from nextword.tasks.datasets.base import (
@@ -30,9 +28,8 @@ from nextword.tasks.datasets.base import (
     Read,
     Reader,
     Submission,
-    expected_files,
-    locate_splits,
-    require_splits,
+    bad_data,
+    read_catalog_splits,
     split_off_dev,
 )
 
@@ -101,7 +98,7 @@ def multiple_choice_rows(table: Table, columns: Columns = Columns()) -> tuple[Ro
     labels = None
     if columns.label:
         labels = [
-            candidate_index(cell, candidates, f"{table.name}, row {i + 1}")
+            candidate_index(cell, candidates, table.name, i + 1)
             for i, (cell, candidates) in enumerate(zip(table.column(columns.label), choices, strict=True))
         ]
     return Rows(contexts, questions, labels, choices=choices), columns
@@ -114,10 +111,7 @@ def _guess_columns(table: Table, named: Columns) -> Columns:
     lower = {name.lower(): name for name in reversed(table.header)}
     text = named.text or next((lower[name] for name in CONTEXT_COLUMNS if name in lower), "")
     if not text:
-        raise DataError(
-            f"{table.name} has no context column; it has {', '.join(table.header[:8])}. Name it with --text.",
-            path=table.name,
-        )
+        raise bad_data(table.name, f"no context column in {', '.join(table.header[:8])}. Name it with --text.")
     second = named.second or next((lower[n] for n in QUESTION_COLUMNS if n in lower and lower[n] != text), "")
     label = named.label or next((lower[name] for name in (*LABEL_NAMES, "answer") if name in lower), "")
     return Columns(text, second, label)
@@ -128,42 +122,34 @@ def _candidates(table: Table) -> list[tuple[str, ...]]:
     list_column = next((name for name in table.header if name.lower() in LIST_COLUMNS), "")
     columns = [table.column(name) for name in _numbered_columns(table.header)]
     if not list_column and len(columns) < 2:
-        raise DataError(
-            f"{table.name} has no candidate columns; it has {', '.join(table.header[:8])}. Expected choice0, choice1 "
-            "and so on, or a column choices with JSON lists.",
-            path=table.name,
-        )
+        expected = "Expected choice0, choice1 and so on, or a column choices with JSON lists."
+        raise bad_data(table.name, f"no candidate columns in {', '.join(table.header[:8])}. {expected}")
     lists = table.column(list_column) if list_column else []
     rows = []
     for i in range(len(table.rows)):
-        where = f"{table.name}, row {i + 1}"
-        cells = _parse_list(lists[i], where) if list_column else [column[i] for column in columns]
+        cells = _parse_list(lists[i]) if list_column else [column[i] for column in columns]
         while not list_column and cells and not cells[-1].strip():  # a row may have fewer candidates than others
             cells.pop()
         if len(cells) < 2:
-            raise DataError(
-                f"{where} has {len(cells)} candidates; expected at least two. Fix or remove that row.",
-                path=table.name,
-                line=i + 1,
-            )
+            found = repr(lists[i][:60]) if list_column else f"{len(cells)} of them"
+            raise bad_data(table.name, f"expected at least two candidates, and there are {found}.", i + 1, "row")
         rows.append(tuple(cells))
     return rows
 
 
-def _parse_list(cell: str, where: str) -> list[str]:
+def _parse_list(cell: str) -> list[str]:
+    """The strings of a JSON list; []: the cell is none."""
     try:
         value = json.loads(cell)
     except ValueError:
-        value = None
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"{where}: the candidates are {cell[:60]!r}. Expected a JSON list of strings.")
-    return value
+        return []
+    return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else []
 
 
-def candidate_index(cell: str, choices: Sequence[str], where: str) -> str:
+def candidate_index(cell: str, choices: Sequence[str], name: str = "", row: int = 0) -> str:
     """Convert a label (index, letter or text) to the index of the candidate, as a string. An empty cell stays "".
 
-    candidate_index("B", ("x", "y"), "") == candidate_index("y", ("x", "y"), "") == "1"
+    candidate_index("B", ("x", "y")) == candidate_index("y", ("x", "y")) == "1"
     """
     label = cell.strip()
     if not label:
@@ -174,10 +160,8 @@ def candidate_index(cell: str, choices: Sequence[str], where: str) -> str:
         return str(ord(label.upper()) - ord("A"))
     if label in choices or cell in choices:
         return str(list(choices).index(label if label in choices else cell))
-    raise DataError(
-        f"{where}: the label is {label[:40]!r}, but there are {len(choices)} candidates. Expected a number from 0 to "
-        f"{len(choices) - 1}, a letter from A, or the text of a candidate."
-    )
+    expected = f"Expected a number from 0 to {len(choices) - 1}, a letter from A, or the text of a candidate."
+    raise bad_data(name, f"the label {label[:40]!r} is no candidate. {expected}", row, "row")
 
 
 def _story_rows(table: Table) -> Rows:
@@ -188,11 +172,7 @@ def _story_rows(table: Table) -> Rows:
         labels = []
         for i, cell in enumerate(table.column(STORY_LABEL)):
             if cell.strip() not in ("1", "2"):
-                raise DataError(
-                    f"{table.name}, row {i + 1}: {STORY_LABEL} is {cell!r}; expected 1 or 2.",
-                    path=table.name,
-                    line=i + 1,
-                )
+                raise bad_data(table.name, f"{STORY_LABEL} is {cell!r}. Expected 1 or 2.", i + 1, "row")
             labels.append(str(int(cell) - 1))
     ids = table.column(STORY_ID) if STORY_ID in table.header else None
     texts = [" ".join(sentence.strip() for sentence in story) for story in stories]
@@ -206,7 +186,7 @@ def read_race(path: Path) -> Rows:
     """Read the questions of one passage, or of all passages in a folder, in the order of their numbers."""
     files = sorted(path.rglob("*.txt"), key=_passage_number) if path.is_dir() else [path]
     if not files:
-        raise DataError(f"{path} has no RACE passages. Expected files such as middle/1.txt.", path=path)
+        raise bad_data(path, "there are no RACE passages. Expected files such as middle/1.txt.")
     return concatenate_rows([_read_passage(file) for file in files])
 
 
@@ -225,42 +205,30 @@ def _read_passage(path: Path) -> Rows:
     try:
         passage = json.loads("".join(read_chunks(path)))
     except ValueError as problem:
-        raise DataError(f"{path} is not JSON: {problem}. Expected a RACE passage.", path=path) from None
-    article: str = _field(path, passage, "article", str)
-    questions: list[Any] = _field(path, passage, "questions", list)
-    options: list[Any] = _field(path, passage, "options", list)
-    answers: list[Any] | None = _field(path, passage, "answers", list) if "answers" in passage else None
-    for key, values in (("options", options), ("answers", answers)):
-        if values is not None and len(values) != len(questions):
-            raise DataError(f"{path} has {len(questions)} questions but {len(values)} {key}. Fix that file.", path=path)
-    for i, (question, choices) in enumerate(zip(questions, options, strict=True)):
+        raise bad_data(path, f"not JSON: {problem}. Expected a RACE passage.") from None
+    if not isinstance(passage, dict) or not isinstance(passage.get("article"), str):
+        raise bad_data(path, "there is no string 'article'. Expected a RACE passage.")
+    questions, options, answers = (passage.get(key) for key in ("questions", "options", "answers"))
+    if not isinstance(questions, list) or not isinstance(options, list) or len(options) != len(questions):
+        raise bad_data(path, "expected lists 'questions' and 'options' of one length.")
+    for i, (question, choices) in enumerate(zip(questions, options, strict=True), 1):
         strings = [question, *choices] if isinstance(choices, list) else []
         if len(strings) < 3 or not all(isinstance(text, str) for text in strings):
-            raise DataError(
-                f"{path}, question {i + 1}: expected a string and a list of at least two options. Fix that file.",
-                path=path,
-            )
+            raise bad_data(path, "expected a string and a list of at least two options.", i, "question")
+    if answers is not None and (not isinstance(answers, list) or len(answers) != len(questions)):
+        raise bad_data(path, f"expected a list of {len(questions)} 'answers'.")
     labels = None
     if answers is not None:
-        labels = [_answer_index(path, i, answer, len(options[i])) for i, answer in enumerate(answers)]
-    return Rows([article] * len(questions), list(questions), labels, choices=[tuple(some) for some in options])
+        labels = [_answer_index(path, i, answer, len(options[i - 1])) for i, answer in enumerate(answers, 1)]
+    texts = [passage["article"]] * len(questions)
+    return Rows(texts, questions, labels, choices=[tuple(candidates) for candidates in options])
 
 
 def _answer_index(path: Path, question: int, answer: object, candidates: int) -> str:
     index = ord(answer) - ord("A") if isinstance(answer, str) and len(answer) == 1 else -1
     if not 0 <= index < candidates:
-        raise DataError(
-            f"{path}, question {question + 1}: the answer is {answer!r}; expected a letter from A. Fix that file.",
-            path=path,
-        )
+        raise bad_data(path, f"the answer is {answer!r}. Expected a letter from A.", question, "question")
     return str(index)
-
-
-def _field(path: Path, passage: object, key: str, kind: type) -> Any:
-    if not isinstance(passage, Mapping) or not isinstance(passage.get(key), kind):
-        expected = "list" if kind is list else "string"
-        raise DataError(f"{path} has no {expected} '{key}'. Expected a RACE passage.", path=path)
-    return passage[key]
 
 
 # ------------------------------------------------------------------------------------------------ benchmarks
@@ -269,35 +237,26 @@ def _field(path: Path, passage: object, key: str, kind: type) -> Any:
 def race_reader(part: str = "") -> Reader:
     """Return a reader of RACE, or of its `middle` or `high` part."""
 
-    def read(folder: Path) -> Read:
-        splits = {}
-        for split, (place, *_) in locate_splits("race", folder).items():
-            parts = [place / name for name in ((part,) if part else RACE_PARTS) if (place / name).is_dir()]
-            if part and not parts:
-                raise DataError(f"{place} has no folder {part}. Expected RACE as published.", path=place)
-            splits[split] = concatenate_rows([read_race(one) for one in parts]) if parts else read_race(place)
-        return require_splits(folder, splits, expected_files("race")), []
+    def read(split: str, places: Sequence[Path]) -> Rows:
+        place = places[0]
+        parts = [place / name for name in ((part,) if part else RACE_PARTS) if (place / name).is_dir()]
+        if part and not parts:
+            raise bad_data(place, f"there is no folder {part}. Expected RACE as published.")
+        return concatenate_rows(list(map(read_race, parts))) if parts else read_race(place)
 
-    return read
+    return lambda folder: (read_catalog_splits("race", folder, read), [])
 
 
 def _read_swag(folder: Path) -> Read:
-    files = locate_splits("swag", folder)
-    splits = {split: multiple_choice_rows(read_table(file))[0] for split, (file, *_) in files.items()}
-    return require_splits(folder, splits, expected_files("swag")), []
+    return read_catalog_splits("swag", folder, lambda _, files: multiple_choice_rows(read_table(files[0]))[0]), []
 
 
 def _read_story_cloze(folder: Path) -> Read:
     """Train on the validation stories, less a tenth for dev. Test labels are secret in the 2018 edition."""
-    files = locate_splits("story-cloze", folder)
-    splits = {split: _story_rows(read_table(file)) for split, (file, *_) in files.items()}
-    require_splits(folder, splits, expected_files("story-cloze"), ("dev",))
+    splits = read_catalog_splits("story-cloze", folder, lambda _, files: _story_rows(read_table(files[0])), ("dev",))
     stories = splits.pop("dev")
     if stories.labels is None:
-        raise DataError(
-            f"{folder}: the validation stories have no column {STORY_LABEL}, so there are no labels to train on.",
-            path=folder,
-        )
+        raise bad_data(folder, f"the validation stories have no column {STORY_LABEL}, so there is nothing to learn.")
     train, dev = split_off_dev(stories)
     note = f"training on the validation stories: {len(dev):,} of {len(stories):,} are held out, the same each time"
     return {"train": train, "dev": dev, **splits}, [note]

@@ -10,21 +10,18 @@ Pairs whose annotators disagreed (label `-`, 785 of SNLI's 550,152) are skipped,
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from nextword.core.errors import DataError
+from nextword.data.tables import Rows
 from nextword.tasks.datasets.base import (
     Benchmark,
     ColumnSpec,
-    Read,
     Reader,
-    Splits,
+    bad_data,
     drop_disputed_pairs,
-    expected_files,
-    locate_splits,
+    read_catalog_splits,
     read_tsv_or_jsonl,
-    require_splits,
 )
 from nextword.tasks.datasets.glue import NLI_LABELS
 
@@ -33,15 +30,13 @@ SCITAIL_LABELS = {"entails": "entails", "entailment": "entails", "neutral": "neu
 
 
 def _reader(name: str, choose_spec: Callable[[Path], ColumnSpec]) -> Reader:
-    def read(folder: Path) -> Read:
-        splits: Splits = {}
-        for split, (file, *_) in locate_splits(name, folder).items():
-            splits[split], _ = read_tsv_or_jsonl(file, choose_spec(file), split)
-            if splits[split].labels is None:
-                raise DataError(f"{file} has no label column. Expected the official file.", path=file)
-        return drop_disputed_pairs(require_splits(folder, splits, expected_files(name)))
+    def read(split: str, files: Sequence[Path]) -> Rows:
+        rows, _ = read_tsv_or_jsonl(files[0], choose_spec(files[0]), split)
+        if rows.labels is None:
+            raise bad_data(files[0], "there is no label column. Expected the official file.")
+        return rows
 
-    return read
+    return lambda folder: drop_disputed_pairs(read_catalog_splits(name, folder, read))
 
 
 def _scitail_spec(file: Path) -> ColumnSpec:
@@ -53,12 +48,12 @@ def _scitail_spec(file: Path) -> ColumnSpec:
 BENCHMARKS = (
     Benchmark(
         *("SNLI", "entailment, contradiction or neutral?", "pair_classification", "entail", ("accuracy",), ()),
-        reader=_reader("snli", lambda file: SNLI),
+        read=_reader("snli", lambda file: SNLI),
         catalog="snli",
     ),
     Benchmark(
         *("SciTail", "does the answer follow from the text?", "pair_classification", "entail", ("accuracy",), ()),
-        reader=_reader("scitail", _scitail_spec),
+        read=_reader("scitail", _scitail_spec),
         catalog="scitail",
     ),
 )

@@ -23,13 +23,13 @@ skipped. Lines are UTF-8, or Latin-1 if they are not valid UTF-8.
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
-from nextword.core.errors import DataError
 from nextword.data.files import open_bytes, read_chunks, read_lines
 from nextword.data.readers import replace_breaks
 from nextword.data.tables import Rows
@@ -41,13 +41,12 @@ from nextword.tasks.datasets.base import (
     Labels,
     Read,
     Reader,
-    Splits,
-    expected_files,
-    hold_out_dev,
-    locate_splits,
+    RowCollector,
+    SplitReader,
+    bad_data,
+    hold_out_tenth,
+    read_catalog_splits,
     read_jsonl,
-    read_quoted_csv,
-    require_splits,
 )
 
 # ------------------------------------------------------------------------------------------------ reviews and topics
@@ -67,34 +66,27 @@ DBPEDIA_CLASSES = {
 }
 
 
-def _finish(name: str, folder: Path, splits: Splits, unit: str = "rows") -> Read:
-    """Require a train split, and hold out a dev split if there is none."""
-    return hold_out_dev(require_splits(folder, splits, expected_files(name), ("train",)), unit)
+def _read_with_held_out_dev(name: str, folder: Path, read: SplitReader, unit: str = "rows") -> Read:
+    return hold_out_tenth(read_catalog_splits(name, folder, read, ("train",)), unit)
 
 
 def _read_imdb(folder: Path) -> Read:
-    splits = {}
-    for split, files in locate_splits("imdb", folder).items():
-        if files[0].is_dir():
-            splits[split] = _read_review_folders(files)
-        else:
-            rows = read_jsonl(files[0], ColumnSpec(("text",), None, ("label",), labels=POLARITIES))
-            splits[split] = replace(rows, texts=[replace_breaks(text) for text in rows.texts])
-    return _finish("imdb", folder, splits)
+    return _read_with_held_out_dev("imdb", folder, _read_reviews)
 
 
-def _read_review_folders(folders: Sequence[Path]) -> Rows:
-    """Read one file per review, in the order of their numbers; the folder's name is the label."""
+def _read_reviews(split: str, places: Sequence[Path]) -> Rows:
+    """Read a JSON lines file, or folders of one file per review, in the order of their numbers."""
+    if not places[0].is_dir():
+        rows = read_jsonl(places[0], ColumnSpec(("text",), None, ("label",), labels=POLARITIES))
+        return replace(rows, texts=[replace_breaks(text) for text in rows.texts])
     texts: list[str] = []
     labels: list[str] = []
-    for folder in folders:
+    for folder in places:
         if folder.name not in POLARITIES:
-            raise DataError(
-                f"Unexpected folder {folder}. Expected the official {' and '.join(POLARITIES)}.", path=folder
-            )
+            raise bad_data(folder, f"unexpected folder. Expected the official {' and '.join(POLARITIES)}.")
         files = sorted(folder.glob("*.txt"), key=_review_number)
         if not files:
-            raise DataError(f"{folder} has no reviews. Expected files such as 0_9.txt.", path=folder)
+            raise bad_data(folder, "there are no reviews. Expected files such as 0_9.txt.")
         texts += [replace_breaks("".join(read_chunks(file))) for file in files]
         labels += [folder.name] * len(files)
     return Rows(texts, None, labels)
@@ -103,23 +95,29 @@ def _read_review_folders(folders: Sequence[Path]) -> Rows:
 def _review_number(file: Path) -> tuple[int, str]:
     number = file.stem.partition("_")[0]
     if not number.isdigit():
-        raise DataError(
-            f"{file} is not a review of IMDb: expected a name NUMBER_STARS.txt, such as 0_9.txt.", path=file
-        )
+        raise bad_data(file, "not a review of IMDb. Expected a name NUMBER_STARS.txt, such as 0_9.txt.")
     return int(number), file.name
 
 
 def _csv_reader(name: str, width: int, labels: Labels) -> Reader:
-    def read(folder: Path) -> Read:
-        files = locate_splits(name, folder)
-        splits = {split: read_quoted_csv(file, width, labels, _join_cells) for split, (file, *_) in files.items()}
-        return _finish(name, folder, splits)
+    """Return a reader of the csv files of Zhang et al.: no header, the class first, then texts, all cells quoted."""
 
-    return read
+    def read(split: str, files: Sequence[Path]) -> Rows:
+        csv.field_size_limit(1 << 30)
+        file = files[0]
+        rows = RowCollector(file, labels)
+        lines = csv.reader(read_lines(file), strict=True)
+        try:
+            for cells in filter(None, lines):
+                if len(cells) != width:
+                    raise bad_data(file, f"{len(cells)} columns instead of {width}, a class and texts.", lines.line_num)
+                text = " ".join(cells[1:]).replace("\\n", "\n")
+                rows.add(lines.line_num, {"label": cells[0], "text": text})
+        except csv.Error as problem:
+            raise bad_data(file, f"not a valid csv row: {problem}.", lines.line_num) from None
+        return rows.rows()
 
-
-def _join_cells(cells: Sequence[str]) -> str:
-    return " ".join(cells).replace("\\n", "\n")
+    return lambda folder: _read_with_held_out_dev(name, folder, read)
 
 
 # ------------------------------------------------------------------------------------------------ sentences
@@ -134,18 +132,20 @@ def _treebank_reader(name: str, binary: bool) -> Reader:
     """Return a reader of SST, from lines or trees, with two or five classes."""
 
     def read(folder: Path) -> Read:
-        splits: Splits = {}
         notes: list[str] = []
-        for split, (file, *_) in locate_splits(name, folder).items():
+
+        def read_split(split: str, files: Sequence[Path]) -> Rows:
+            file = files[0]
             has_trees = file.parent.name == "trees"
             rows = read_trees(file) if has_trees else read_labeled_lines(file)
-            if has_trees and binary:
-                polarities = [BINARY_OF_GRADE[label] for label in rows.labels or ()]
-                chosen = [i for i, polarity in enumerate(polarities) if polarity]
-                rows = replace(rows.take(chosen), labels=[polarities[i] for i in chosen])
-                notes.append(f"skipped {len(polarities) - len(chosen):,} neutral sentences of {split}")
-            splits[split] = rows
-        return require_splits(folder, splits, expected_files(name)), notes
+            if not has_trees or not binary:
+                return rows
+            polarities = [BINARY_OF_GRADE[label] for label in rows.labels or ()]
+            chosen = [i for i, polarity in enumerate(polarities) if polarity]
+            notes.append(f"skipped {len(polarities) - len(chosen):,} neutral sentences of {split}")
+            return replace(rows.take(chosen), labels=[polarities[i] for i in chosen])
+
+        return read_catalog_splits(name, folder, read_split), notes
 
     return read
 
@@ -158,17 +158,13 @@ def read_trees(path: Path) -> Rows:
         if not tree:
             continue
         if not _is_tree(tree):
-            raise DataError(
-                f"{path}, line {number} is not a tree of the treebank: {tree[:60]!r}. Expected grades from 0 to 4, as "
-                "in (3 (2 Good) (2 film)).",
-                path=path,
-                line=number,
-            )
+            expected = "Expected grades from 0 to 4, as in (3 (2 Good) (2 film))."
+            raise bad_data(path, f"not a tree of the treebank: {tree[:60]!r}. {expected}", number)
         words = [BRACKETS.get(word, word.replace("\\/", "/").replace("\\*", "*")) for word in LEAF.findall(tree)]
         texts.append(" ".join(words))
         labels.append(tree[1])
     if not texts:
-        raise DataError(f"{path} has no trees. Expected the official file.", path=path)
+        raise bad_data(path, "there are no trees. Expected the official file.")
     return Rows(texts, None, labels)
 
 
@@ -182,12 +178,10 @@ def _is_tree(text: str) -> bool:
 
 
 def _lines_reader(name: str, map_label: Callable[[str], str] = str) -> Reader:
-    def read(folder: Path) -> Read:
-        files = locate_splits(name, folder)
-        splits = {split: read_labeled_lines(file, map_label) for split, (file, *_) in files.items()}
-        return _finish(name, folder, splits, "sentences")
+    def read(split: str, files: Sequence[Path]) -> Rows:
+        return read_labeled_lines(files[0], map_label)
 
-    return read
+    return lambda folder: _read_with_held_out_dev(name, folder, read, "sentences")
 
 
 def read_labeled_lines(path: Path, map_label: Callable[[str], str] = str) -> Rows:
@@ -200,12 +194,8 @@ def read_labeled_lines(path: Path, map_label: Callable[[str], str] = str) -> Row
                 continue
             label, _, text = line.partition(" ")
             if not text.strip():
-                raise DataError(
-                    f"{path}, line {number} has no text after the label: {line[:60]!r}. Expected a label, a space and "
-                    "a sentence.",
-                    path=path,
-                    line=number,
-                )
+                expected = "Expected a label, a space and a sentence."
+                raise bad_data(path, f"no text after the label in {line[:60]!r}. {expected}", number)
             texts.append(text.strip())
             labels.append(map_label(label))
     return Rows(texts, None, labels)
