@@ -544,7 +544,7 @@ def _prepare_member(
     member: Member, split: str, tokenizer: Tokenizer, progress: Progress | None
 ) -> Pairs | CorruptedText:
     corpus: Corpus = member.corpus
-    if not member.plain:
+    if not member.is_plain:
         pairs: Pairs = prepare_pairs(corpus, split, tokenizer, progress=progress)
         return pairs
     text = prepare(corpus, split, tokenizer, progress=progress)

@@ -145,7 +145,7 @@ def _list_data_sets(json: bool) -> None:
         table.add_row(
             f"[bold]{row['name']}[/]",
             row["kind"],
-            row["licence"],
+            row["license"],
             f"{counts} {row['unit']}" if row["splits"] else "",
             f"[green]{place}[/]" if row["place"] else "",
         )
@@ -230,7 +230,7 @@ def _print_facts(about: dict[str, Any]) -> None:
     facts = {
         "kind": about["kind"],
         "pair": " → ".join(about["pair"].values()) if "pair" in about else None,
-        "license": about.get("licence"),
+        "license": about.get("license"),
         "home": about.get("home"),
         "note": about.get("note"),
         "published": f"{sizes} {published['unit']}" if published else None,

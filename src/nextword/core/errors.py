@@ -1,10 +1,11 @@
 """Errors that a user can fix. The command line prints their message; anything else is a bug and shows a traceback.
 
-A message says what happened, what was expected and what to do, in at most three short sentences. The two most common
+A message says what happened, what was expected and what to do, in at most three short sentences. The most common
 errors have a function that writes the message:
 
     raise invalid("model.order", 0, "must be at least 1.")     # model.order = 0 must be at least 1.
     raise unknown("optimizer", "adma", OPTIMIZERS)              # There is no optimizer 'adma'. Did you mean 'adam'? …
+    raise bad_data(path, "no label. Correct the line.", 7)      # a.tsv, line 7: no label. Correct the line.
 
 Programs and tests look at the type and its fields instead, so messages can be reworded freely:
 
@@ -105,6 +106,12 @@ def unknown(what: str, name: object, known: Iterable[str], *, where: str = "", h
     advice = hint or f"Use one of {', '.join(known)}."
     message = f"{place} is no {what} {str(name)!r}.{did_you_mean(str(name), known)} {advice}"
     return UnknownName(message, name=str(name), known=known)
+
+
+def bad_data(path: str | Path, problem: str, line: int | None = None) -> DataError:
+    """A DataError that reads `path, line N: problem`."""
+    place = f"{path}" if line is None else f"{path}, line {line:,}"
+    return DataError(f"{place}: {problem}", path=path, line=line)
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

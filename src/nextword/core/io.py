@@ -22,7 +22,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any, cast
 
-from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile
+from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile, bad_data
 
 # ------------------------------------------------------------------------------------------------ files
 
@@ -82,15 +82,25 @@ class DecompressedFile:
         if kind == ".zst":
             self._errors += (_zstandard(path).ZstdError,)
 
+    def __enter__(self) -> DecompressedFile:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def read(self, size: int) -> bytes:
+        """Read up to `size` bytes; none at the end of the file."""
+        try:
+            return self.stream.read(size)
+        except self._errors as error:
+            raise damaged_error(self.path, error) from None
+
     def read_into(self, buffer: memoryview) -> int:
         """Fill the buffer from the front; return the number of bytes read, 0 at the end of the file."""
         try:
             return cast(io.BufferedReader, self.stream).readinto(buffer)
         except self._errors as error:
-            raise DataError(
-                f"Cannot decompress {self.path} ({error}): it is damaged or truncated. Copy or download it again.",
-                path=self.path,
-            ) from None
+            raise damaged_error(self.path, error) from None
 
     def position(self) -> int:
         """Return how many bytes of the compressed file have been read."""
@@ -99,6 +109,10 @@ class DecompressedFile:
     def close(self) -> None:
         self.stream.close()
         self.raw.close()
+
+
+def damaged_error(path: Path, error: Exception) -> DataError:
+    return bad_data(path, f"damaged or truncated ({error}). Copy or download it again.")
 
 
 def _decompress(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:

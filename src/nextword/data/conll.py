@@ -1,4 +1,4 @@
-r"""Sentences with a tag for every word: CoNLL columns, CoNLL-U, Penn Treebank trees, and a built-in set.
+r"""Sentences with a tag for every word: CoNLL columns, CoNLL-U, Penn Treebank trees.
 
 CoNLL (`read_tagged`): one word per line, with its tags in columns separated by spaces or tabs; an empty line ends a
 sentence, and -DOCSTART- begins a document.
@@ -14,39 +14,28 @@ Penn Treebank (.mrg, `read_trees`): the words and parts of speech of trees, with
 
     ( (S (NP-SBJ (NNP Pierre) (NNP Vinken)) (VP (MD will) (VP (VB join) … )) (. .)))      →  Pierre/NNP Vinken/NNP …
 
-`python-names`, on every machine: lines of Python's standard library, in which names are spans to be found.
-
-    from    os          .           path        import   join        def    main         (   args   )   :
-    O       B-MODULE    I-MODULE    I-MODULE    O        B-NAME      O      B-FUNCTION   O   O      O   O
-
     splits = open_tagged("conll2003")                   # or a file, or a folder with train, dev and test files
     splits["train"].sentences[0].words, .tags           # ("EU", "rejects", …), ("I-ORG", "O", …)
     open_tagged("conll2003", column="pos")              # by name if columns have names, or by number: 0 is the word
 
-`detect_scheme` finds out in which scheme (tag_schemes.py) spans are written.
+The built-in `python-names` is in python_names.py. `detect_scheme` finds out in which scheme (tag_schemes.py) spans are
+written.
 """
 
 from __future__ import annotations
 
-import io
-import keyword
 import re
-import sysconfig
-import token as token_types
-import tokenize
-import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
-from functools import cache
 from hashlib import blake2b
-from io import TextIOWrapper
 from pathlib import Path
 
-from nextword.core.errors import DataError, MissingFile, UnknownName
-from nextword.data.catalog import ALL, Entry, catalog, find_entry, not_installed_error
-from nextword.data.files import plain_name, read_lines
-from nextword.data.tag_schemes import OUTSIDE, PLAIN, SCHEMES, Span, convert_tags, find_violation, has_spans, write_tags
+from nextword.core.errors import DataError, MissingFile, UnknownName, bad_data
+from nextword.data.catalog import ALL, Entry, catalog, find_entry
+from nextword.data.corpus import split_of_name
+from nextword.data.files import list_members, plain_name, read_lines, read_member
+from nextword.data.tag_schemes import PLAIN, SCHEMES, convert_tags, find_violation, has_spans
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +69,9 @@ class TaggedText:
                 hasher.update("\x1e".join(column).encode("utf-8", "replace") + b"\x1d")
         return hasher.hexdigest()
 
-    def error(self, sentence: TaggedSentence, at: int, problem: str) -> DataError:
+    def error(self, sentence: TaggedSentence, word: int, problem: str) -> DataError:
         """Return the error for a word of a sentence."""
-        line = sentence.lines[at] if sentence.lines else None
-        return DataError(
-            f"{self.name}{'' if line is None else f', line {line}'}: {problem}.", path=self.name, line=line
-        )
+        return bad_data(self.name, f"{problem}.", sentence.lines[word] if sentence.lines else None)
 
 
 # ------------------------------------------------------------------------------------------------ opening
@@ -102,27 +88,23 @@ NAMES = {  # names of columns
     "conll2002-nl": ("word", "pos", "ner"),
     CONLLU: ("id", "word", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc"),
 }
+PYTHON_NAMES = "python-names"
 REPAIRED = {"conll2002-es": "IOB2"}  # a span crosses the end of a sentence, once in every split
-SPLITS = {
-    "train": ("train", "training"),
-    "dev": ("dev", "valid", "val", "validation", "development", "testa"),
-    "test": ("test", "testing", "testb"),
-}
 
 
 def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
     """Open the splits (train, dev, test) of a name in the catalog or of a folder; a single file is all train."""
     path = Path(spec).expanduser()
     if spec == PYTHON_NAMES:
+        from nextword.data.python_names import python_names
+
         return python_names()
     entry = find_entry(spec) if isinstance(spec, str) else None
     if entry is not None and entry.kind == KIND and not path.is_file():
-        folder = entry.find_folder()
-        if folder is None:
-            raise not_installed_error(entry)
+        folder = entry.require_folder()
         files = entry.locate(folder)
         if ALL in files:
-            raise DataError(f"{entry.name} has no known splits. Give a folder with a file per split.", path=folder)
+            raise bad_data(folder, f"{entry.name} has no known splits. Give a folder with a file per split.")
         return {
             ("dev" if split == "valid" else split): _read_entry(entry, split, paths, column)
             for split, paths in files.items()
@@ -133,20 +115,19 @@ def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
         return {"train": read_tagged(path, column)}
     known = [PYTHON_NAMES, *(other.name for other in catalog().values() if other.kind == KIND)]
     kind = f" {entry.name} is a data set for {entry.kind}." if entry is not None else ""
-    raise UnknownName(
-        f"No tagged sentences at {spec}.{kind} Expected a file with a word and its tag per line, a folder with such "
-        f"train, dev and test files, or one of {', '.join(known)}.",
-        name=str(spec),
-        known=known,
-    )
+    expected = "a file with a word and its tag per line, a folder with such train, dev and test files, or one of"
+    message = f"No tagged sentences at {spec}.{kind} Expected {expected} {', '.join(known)}."
+    raise UnknownName(message, name=str(spec), known=known)
 
 
 def _read_entry(entry: Entry, split: str, files: Sequence[Path], column: str) -> TaggedText:
     """Read one split of a data set of the catalog. The files may be inside a zip."""
     is_zip = files[0].suffix.lower() == ZIP
-    sources = (
-        dict(_zip_members(files[0], entry.layout[split])) if is_zip else {str(file): read_lines(file) for file in files}
-    )
+    if is_zip:
+        members = _match_members(files[0], entry.layout[split])
+        sources = {f"{files[0]}/{member}": read_member(files[0], member) for member in members}
+    else:
+        sources = {str(file): read_lines(file) for file in files}
     name = next(iter(sources))
     if not name.endswith(TREEBANK_SUFFIX):
         text = read_tagged(name, column, NAMES.get(entry.name, ()), source=sources[name])
@@ -164,22 +145,19 @@ def _repair(text: TaggedText, scheme: str) -> TaggedText:
     invalid = [sentence for sentence in text.sentences if find_violation(sentence.tags, scheme)]
     if not invalid:
         return text
-    corrected = [replace(one, tags=tuple(convert_tags(one.tags, scheme))) for one in text.sentences]
+    corrected = [replace(s, tags=tuple(convert_tags(s.tags, scheme))) for s in text.sentences]
     lines = ", ".join(str(sentence.lines[0]) for sentence in invalid[:3])
     note = f"{len(invalid)} sentences of {text.name} have an invalid {scheme} tag (line {lines}), read as B-"
     return replace(text, sentences=corrected, notes=(note,))
 
 
-def _zip_members(path: Path, layout: Sequence[str]) -> Iterator[tuple[str, Iterator[str]]]:
-    """Yield the files in a zip that match the layout, each with its lines."""
-    with zipfile.ZipFile(path) as archive:
-        inside = sorted(archive.namelist())
-        for names in layout:
-            groups = [[file for file in inside if fnmatch(Path(file).name, name)] for name in names.split(" + ")]
-            if all(groups):
-                for file in (file for group in groups for file in group):
-                    yield f"{path}/{file}", iter(archive.read(file).decode("utf-8").splitlines(keepends=True))
-                return
+def _match_members(path: Path, layout: Sequence[str]) -> list[str]:
+    """Return the files in a zip that match the layout."""
+    members = sorted(list_members(path))
+    for names in layout:
+        groups = [[member for member in members if fnmatch(Path(member).name, name)] for name in names.split(" + ")]
+        if all(groups):
+            return [member for group in groups for member in group]
     expected = ", ".join(name for name in layout if not name.endswith(ZIP))
     raise MissingFile(f"{path} contains none of {expected}.", path=path)
 
@@ -188,13 +166,11 @@ def files_by_split(folder: Path) -> dict[str, Path]:
     """Return the file of each split, by name: eng.train, train.conll, en_ewt-ud-train.conllu.xz."""
     files: dict[str, Path] = {}
     for file in sorted(folder.iterdir()):
-        parts = re.split(r"[^a-z0-9]+", file.name.lower())
-        split = next((split for split, names in SPLITS.items() if any(name in parts for name in names)), "")
+        split = split_of_name(file.name)
+        split = "dev" if split == "valid" else split
         if split and file.is_file():
             if split in files:
-                raise DataError(
-                    f"{folder} has two files for {split}: {files[split].name} and {file.name}. Remove one.", path=folder
-                )
+                raise bad_data(folder, f"two files for {split}: {files[split].name} and {file.name}. Remove one.")
             files[split] = file
     if "train" not in files:
         raise MissingFile(f"{folder} has no file with train in its name.", path=folder)
@@ -208,14 +184,12 @@ def read_tagged(
     path: str | Path,
     column: str = "",
     names: tuple[str, ...] = (),
-    split: str = "",
     bare: bool = False,
     source: Iterable[str] | None = None,
 ) -> TaggedText:
     """Read one file, with the tags of one column: by default the last, in CoNLL-U `upos`.
 
-    With `bare`, a file may have words without tags. In a zip, `split` names the file inside. `source` are the lines, if
-    they have been read before.
+    With `bare`, a file may have words without tags. `source` are the lines, if they have been read before.
     """
     name = str(path)
     is_conllu = plain_name(path).endswith(CONLLU)
@@ -224,9 +198,9 @@ def read_tagged(
     words: list[str] = []
     tags: list[str] = []
     lines: list[int] = []
-    width = at = 0
+    width = tag = 0  # number of columns, and the one of the tags
     has_hash = False  # a sentence begins with #, as comments do
-    for number, cells in _rows(name, _lines_of(path, split) if source is None else source, is_conllu):
+    for number, cells in _rows(name, read_lines(path) if source is None else source, is_conllu):
         if cells is None:
             if words:
                 sentences.append(TaggedSentence(tuple(words), tuple(tags), tuple(lines)))
@@ -237,30 +211,20 @@ def read_tagged(
             width = len(cells)
             names = names if is_conllu or len(names) == width else ()
             if width > 1 or not bare:
-                at = _column(name, number, cells, column, names)
+                tag = _column(name, number, cells, column, names)
         if len(cells) != width:
+            counts = f"{len(cells)} columns, but the lines before have {width}: {' '.join(cells)[:60]!r}."
             hint = " If lines with # are comments, remove them." if has_hash else ""
-            raise DataError(
-                f"{name}, line {number} has {len(cells)} columns, but the lines before it have {width}: "
-                f"{' '.join(cells)[:60]!r}. Correct the line.{hint}",
-                path=name,
-                line=number,
-            )
+            raise bad_data(name, f"{counts} Correct the line.{hint}", number)
         word = cells[1] if is_conllu else cells[0]
-        if not word or (at and not cells[at]):
-            raise DataError(
-                f"{name}, line {number} has an empty {'tag' if word else 'word'}. Correct the line.",
-                path=name,
-                line=number,
-            )
+        if not word or (tag and not cells[tag]):
+            raise bad_data(name, f"the {'tag' if word else 'word'} is empty. Correct the line.", number)
         words.append(word)
         lines.append(number)
-        if at:
-            tags.append(cells[at])
-    if words:
-        sentences.append(TaggedSentence(tuple(words), tuple(tags), tuple(lines)))
+        if tag:
+            tags.append(cells[tag])
     if not sentences:
-        raise DataError(f"{name} has no sentences. Expected a word and its tag per line.", path=name)
+        raise bad_data(name, "no sentences. Expected a word and its tag per line.")
     return TaggedText(name, sentences)
 
 
@@ -283,12 +247,8 @@ def _rows(name: str, source: Iterable[str], is_conllu: bool) -> Iterator[tuple[i
         elif not is_conllu or cells[0].isdigit():
             yield number, cells
         elif not re.fullmatch(r"\d+[-.]\d+", cells[0]):
-            raise DataError(
-                f"{name}, line {number} begins with {cells[0][:40]!r}. Expected the number of the word and a tab "
-                "(CoNLL-U).",
-                path=name,
-                line=number,
-            )
+            expected = "Expected the number of the word and a tab (CoNLL-U)."
+            raise bad_data(name, f"begins with {cells[0][:40]!r}. {expected}", number)
     yield 0, None
 
 
@@ -310,45 +270,23 @@ def _column(name: str, number: int, cells: list[str], requested: str, names: tup
     """Return the column of the tags."""
     width = len(cells)
     if width < 2:
-        raise DataError(
-            f"{name}, line {number} has one column, {cells[0][:40]!r}. Expected a word and at least one tag, separated "
-            "by a space or a tab.",
-            path=name,
-            line=number,
-        )
+        expected = "Expected a word and at least one tag, separated by a space or a tab."
+        raise bad_data(name, f"one column, {cells[0][:40]!r}. {expected}", number)
     if requested in names:
-        at = names.index(requested)
+        tag = names.index(requested)
     elif not requested:
-        at = names.index("upos") if "upos" in names else width - 1
+        tag = names.index("upos") if "upos" in names else width - 1
     elif re.fullmatch(r"-?\d+", requested):
-        at = int(requested) + (width if requested.startswith("-") else 0)
+        tag = int(requested) + (width if requested.startswith("-") else 0)
     else:
-        at = width
-    first = names.index("word") if "word" in names else 0
-    if not 0 <= at < width or at == first:
-        listed = f" ({', '.join(names)})" if names else ""
-        raise UnknownName(
-            f"{name} has {width} columns{listed}; '{requested}' cannot be the tags. Give the name or number of a "
-            f"column: {first} is the word, {width - 1} or -1 the last.",
-            name=requested,
-            known=names,
-        )
-    return at
-
-
-def _lines_of(path: str | Path, split: str) -> Iterator[str]:
-    if Path(path).suffix.lower() != ZIP:
-        yield from read_lines(path)
-        return
-    with zipfile.ZipFile(path) as archive:
-        names = [name for name in archive.namelist() if Path(name).stem.lower() in SPLITS.get(split, ())]
-        if len(names) != 1:
-            raise DataError(
-                f"{path} has {len(names)} files for {split or 'no split'}. Unpack it, and give one of the files.",
-                path=path,
-            )
-        with archive.open(names[0]) as file:
-            yield from TextIOWrapper(file, encoding="utf-8")
+        tag = width
+    word = names.index("word") if "word" in names else 0
+    if not 0 <= tag < width or tag == word:
+        columns = f"{width} columns ({', '.join(names)})" if names else f"{width} columns"
+        choice = f"Give the name or number of a column: {word} is the word, {width - 1} or -1 the last."
+        message = f"{name} has {columns}; '{requested}' cannot be the tags. {choice}"
+        raise UnknownName(message, name=requested, known=names)
+    return tag
 
 
 # ------------------------------------------------------------------------------------------------ schemes
@@ -367,12 +305,11 @@ def detect_scheme(splits: Mapping[str, TaggedText]) -> str:
         errors[scheme], valid[scheme] = error, words
     likeliest = max(SCHEMES, key=lambda scheme: valid[scheme])
     error = errors[likeliest]
-    raise DataError(
-        f"{error} Up to there the tags are {likeliest}; as a whole they are none of {', '.join(SCHEMES)}. Correct the "
-        "line, or write all splits in one scheme.",
-        path=error.path,
-        line=error.line,
+    remedy = "Correct the line, or write all splits in one scheme."
+    message = (
+        f"{error} Up to there the tags are {likeliest}; as a whole they are none of {', '.join(SCHEMES)}. {remedy}"
     )
+    raise DataError(message, path=error.path, line=error.line)
 
 
 def _first_violation(splits: Mapping[str, TaggedText], scheme: str) -> tuple[DataError | None, int]:
@@ -405,9 +342,7 @@ def read_trees(name: str, source: Iterable[str]) -> Iterator[TaggedSentence]:
                 begin = begin if open else number
                 open.append([])
             elif not open:
-                raise DataError(
-                    f"{name}, line {number}: {token[:40]!r} is outside of any tree.", path=name, line=number
-                )
+                raise bad_data(name, f"{token[:40]!r} is outside of any tree.", number)
             elif token != ")":
                 open[-1].append(token)
             else:
@@ -417,9 +352,7 @@ def read_trees(name: str, source: Iterable[str]) -> Iterator[TaggedSentence]:
                         yield TaggedSentence(*zip(*words, strict=True))
                     words = []
     if open:
-        raise DataError(
-            f"{name} is truncated: the tree that begins on line {begin} is not closed.", path=name, line=begin
-        )
+        raise bad_data(name, "truncated: the tree that begins here is not closed.", begin)
 
 
 def _parse_leaf(name: str, number: int, inside: list[str]) -> list[tuple[str, str, int]]:
@@ -427,117 +360,6 @@ def _parse_leaf(name: str, number: int, inside: list[str]) -> list[tuple[str, st
     if len(inside) < 2:  # the label of a phrase, or nothing at the root
         return []
     if len(inside) > 2:
-        raise DataError(
-            f"{name}, line {number}: ({' '.join(inside)[:40]}) is neither a word with its tag nor a phrase.",
-            path=name,
-            line=number,
-        )
+        raise bad_data(name, f"({' '.join(inside)[:40]}) is neither a word with its tag nor a phrase.", number)
     tag, word = inside
     return [] if tag == TRACE else [(word, tag, number)]
-
-
-# ------------------------------------------------------------------------------------------------ python-names
-
-PYTHON_NAMES = "python-names"
-MODULES = (
-    *(
-        "argparse",
-        "ast",
-        "bdb",
-        "calendar",
-        "cmd",
-        "codecs",
-        "configparser",
-        "contextlib",
-        "copy",
-        "csv",
-        "dataclasses",
-    ),
-    *("datetime", "difflib", "doctest", "enum", "fractions", "ftplib", "functools", "gettext", "glob", "gzip", "heapq"),
-    *("imaplib", "inspect", "ipaddress", "locale", "mailbox", "mimetypes", "netrc", "optparse", "os", "pdb", "pickle"),
-    *("platform", "plistlib", "poplib", "pprint", "profile", "queue", "random", "sched", "selectors", "shelve"),
-    *("shutil", "smtplib", "socket", "ssl", "statistics", "string", "subprocess", "tarfile", "tempfile", "textwrap"),
-    *("threading", "timeit", "tokenize", "trace", "traceback", "types", "typing", "uuid", "warnings", "weakref"),
-    *("webbrowser", "zipapp", "zipfile"),
-)
-KEEP_EVERY = 5  # of the lines without a span
-MAX_WORDS = 60  # of a line: tables of numbers are not sentences
-TYPE_AFTER = {
-    "def": "FUNCTION",
-    "class": "CLASS",
-    "raise": "RAISED",
-    "except": "CAUGHT",
-    "from": "MODULE",
-    "import": "MODULE",
-}
-QUOTED = '"…"'
-
-
-@cache
-def python_names() -> dict[str, TaggedText]:
-    """Return the splits: of every five modules, three are for train, one for dev and one for test.
-
-    Types are MODULE (imported, or imported from), NAME (imported from a module), FUNCTION (after def), CLASS (after
-    class), RAISED (after raise) and CAUGHT (after except). Which words are tagged depends on words far before them. A
-    sentence is a logical line of code, with strings as "…". Other versions of Python have other lines.
-    """
-    library = Path(sysconfig.get_paths()["stdlib"])
-    splits: dict[str, list[TaggedSentence]] = {"train": [], "dev": [], "test": []}
-    for i, name in enumerate(MODULES):
-        path = library / f"{name}.py"
-        if path.is_file():
-            split = {3: "dev", 4: "test"}.get(i % 5, "train")
-            lines = list(dict.fromkeys(_code_lines(path)))
-            splits[split] += [
-                line for k, line in enumerate(lines) if k % KEEP_EVERY == 0 or set(line.tags) != {OUTSIDE}
-            ]
-    return {split: TaggedText(f"{PYTHON_NAMES} ({split})", sentences) for split, sentences in splits.items()}
-
-
-def _code_lines(path: Path) -> Iterator[TaggedSentence]:
-    words: list[str] = []
-    source = io.BytesIO(path.read_bytes())
-    for token in tokenize.tokenize(source.readline):
-        if token.type == token_types.NEWLINE:
-            if 2 < len(words) <= MAX_WORDS:
-                yield TaggedSentence(tuple(words), tuple(write_tags(_spans(words), len(words), "IOB2")))
-            words = []
-        elif token.type == token_types.STRING or token.string.startswith(("'", '"')):
-            words.append(QUOTED)
-        elif token.type in (token_types.NAME, token_types.NUMBER, token_types.OP):
-            words.append(token.string)
-
-
-def _spans(words: Sequence[str]) -> Iterator[Span]:
-    i = 0
-    while i < len(words):
-        type = TYPE_AFTER.get(words[i], "")
-        i += 1
-        if not type or (words[i - 1] == "from" and (i > 1 or "import" not in words)):  # yield from, raise … from
-            continue
-        may_list = words[i - 1] in ("import", "except")
-        if words[i - 1] == "import" and words[0] == "from":
-            type = "NAME"
-        i += words[i : i + 1] == ["("] and may_list
-        while i < len(words):
-            end = _end_of_dotted_name(words, i)
-            if end > i:
-                yield Span(i, end, type)
-            i = max(end, i)
-            if not may_list or "," not in words[i:]:
-                break
-            i = words.index(",", i) + 1
-
-
-def _end_of_dotted_name(words: Sequence[str], start: int) -> int:
-    """Return where a name with dots ends."""
-    end = start
-    while end < len(words) and (words[end] in (".", "...") or _is_name(words[end])):
-        if _is_name(words[end]) and end > start and words[end - 1] not in (".", "..."):
-            break
-        end += 1
-    return end
-
-
-def _is_name(word: str) -> bool:
-    return word.isidentifier() and not keyword.iskeyword(word)

@@ -15,16 +15,16 @@ from __future__ import annotations
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
-from nextword.core.errors import DataError, UnknownName
+from nextword.core.errors import bad_data, unknown
 from nextword.core.types import Document
-from nextword.data.files import COMPRESSED, STDIN, open_bytes, plain_name
+from nextword.data.files import COMPRESSED, STDIN, Hasher, format_suffix, hash_content, open_bytes, plain_name
 from nextword.data.readers import is_readable, list_files, read
 from nextword.data.segmentation import PASSAGE_SIZE, split_passages
 from nextword.data.tables import DELIMITERS
@@ -33,10 +33,10 @@ SPLITS = ("train", "valid", "test")
 HELD_OUT = {"valid": 0.05, "test": 0.05}
 HASHED_CHARACTERS = 16 << 10  # only the beginning of a text decides its split
 
-NAMES = {
-    "train": {"train", "training"},
-    "valid": {"valid", "validation", "val", "dev"},
-    "test": {"test"},
+SPLIT_NAMES = {  # words in the names of files
+    "train": re.compile(r"train(ing)?"),
+    "valid": re.compile(r"(news)?(valid|validation|val|dev|development)\d*|testa"),  # testa: CoNLL
+    "test": re.compile(r"(news)?(test|testing|tst)\d*|testb"),
 }
 
 FORMAT = b"nextword corpus 1"  # part of the fingerprint; change it if the same files yield different documents
@@ -54,7 +54,7 @@ class TextSource(Protocol):
 
     def documents(self) -> Iterator[Document]: ...
     def size(self) -> int | None: ...  # bytes of text, if known without reading it
-    def update(self, hasher: Any) -> None: ...  # add what determines the documents, for the fingerprint
+    def update(self, hasher: Hasher) -> None: ...  # add what determines the documents, for the fingerprint
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,38 @@ class TextFiles:
             return None
         return sum(file.stat().st_size for file in files)
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(f"column={self.text_column};reader={self.reader};".encode())
         for path in self.paths:
             for file in map(Path, list_files(path)):
                 # The name only matters if it decides how the file is read, or its order among others.
                 name = str(file.relative_to(path)) if path.is_dir() else "".join(file.suffixes)
                 hasher.update(f"{name}={file.stat().st_size};".encode())
-                if Path(plain_name(file)).suffix.lower() in DELIMITERS:
+                if format_suffix(file) in DELIMITERS:
                     hasher.update(ROWS)
-                with open(file, "rb") as raw:
-                    while block := raw.read(1 << 22):
-                        hasher.update(block)
+                hash_content(hasher, file)
+
+
+@dataclass(frozen=True)
+class InMemoryText:
+    """Documents that are built once and held in memory."""
+
+    build: Callable[[], Iterable[Document]]
+
+    @cached_property
+    def _documents(self) -> tuple[Document, ...]:
+        return tuple(self.build())
+
+    def documents(self) -> Iterator[Document]:
+        return iter(self._documents)
+
+    def size(self) -> int | None:
+        return sum(len(document.text.encode()) for document in self._documents)
+
+    def update(self, hasher: Hasher) -> None:
+        for document in self._documents:
+            source = "" if document.source is None else f"{document.source}\0"
+            hasher.update(f"{source}{document.text}\0".encode())
 
 
 @dataclass(frozen=True)
@@ -100,30 +120,30 @@ class ByteRange:
     def documents(self) -> Iterator[Document]:
         total = sum(len(d.text.encode()) for d in self.text.documents())
         low, high = int(total * self.start), int(total * self.end)
-        at, is_first = 0, True
+        offset, is_first = 0, True
         for document in self.text.documents():
             data = document.text.encode()
-            inside = data[_character_boundary(data, low - at) : _character_boundary(data, high - at)]
+            inside = data[_character_boundary(data, low - offset) : _character_boundary(data, high - offset)]
             if inside:
                 yield Document(inside.decode(), document.id, document.title, document.continues and not is_first)
                 is_first = False
-            at += len(data)
+            offset += len(data)
 
     def size(self) -> int | None:
         size = self.text.size()
         return None if size is None else int(size * self.end) - int(size * self.start)
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(f"between={self.start},{self.end};".encode())
         self.text.update(hasher)
 
 
-def _character_boundary(data: bytes, at: int) -> int:
-    """Return the last offset up to `at` that does not cut a character in two."""
-    at = min(max(at, 0), len(data))
-    while 0 < at < len(data) and data[at] & 0xC0 == 0x80:
-        at -= 1
-    return at
+def _character_boundary(data: bytes, offset: int) -> int:
+    """Return the last offset up to this one that does not cut a character in two."""
+    offset = min(max(offset, 0), len(data))
+    while 0 < offset < len(data) and data[offset] & 0xC0 == 0x80:
+        offset -= 1
+    return offset
 
 
 @dataclass
@@ -134,7 +154,7 @@ class Corpus:
     source: str  # where it comes from and how it was split, for people
     texts: Mapping[str, TextSource]
     held_out: Mapping[str, float] = field(default_factory=dict)
-    scratch: Any = None  # keeps a temporary file alive as long as the corpus is
+    scratch: object = None  # keeps a temporary file alive as long as the corpus is
 
     def __post_init__(self) -> None:
         # None: whole documents are split
@@ -185,9 +205,7 @@ class Corpus:
 
     def _require_split(self, split: str) -> None:
         if split not in self.splits:
-            raise UnknownName(
-                f"{self.name} has no split {split!r}, only {', '.join(self.splits)}.", name=split, known=self.splits
-            )
+            raise unknown("split", split, self.splits, where=self.name)
 
 
 # ------------------------------------------------------------------------------------------------ opening files
@@ -212,11 +230,18 @@ def from_splits(
 ) -> Corpus:
     """Open a corpus whose splits are files. Missing held-out splits are taken out of train by hash."""
     texts = {split: TextFiles(tuple(paths), text_column, reader) for split, paths in splits.items()}
-    missing = {split: fraction for split, fraction in HELD_OUT.items() if split not in texts and "train" in texts}
-    description = f"{source}, splits as given ({', '.join(s for s in SPLITS if s in texts)})"
-    if missing:
-        description += f"; {' and '.join(missing)} taken out of train by hash"
-    return Corpus(name, description, texts, missing)
+    missing = missing_splits(texts)
+    return Corpus(name, describe_splits(source, texts, missing), texts, missing)
+
+
+def missing_splits(texts: Collection[str]) -> dict[str, float]:
+    """Return the held-out splits to take out of train, with their fractions, since there is no text for them."""
+    return {split: size for split, size in HELD_OUT.items() if split not in texts and "train" in texts}
+
+
+def describe_splits(source: str, texts: Collection[str], missing: Collection[str], by: str = "hash") -> str:
+    description = f"{source}, splits as given ({', '.join(split for split in SPLITS if split in texts)})"
+    return f"{description}; {' and '.join(missing)} taken out of train by {by}" if missing else description
 
 
 def from_stdin(*, text_column: str | None = None) -> Corpus:
@@ -225,7 +250,7 @@ def from_stdin(*, text_column: str | None = None) -> Corpus:
     return Corpus("stdin", "standard input, split by hash", {"train": text}, HELD_OUT, scratch)
 
 
-def buffer_stdin(text_column: str | None) -> tuple[Any, TextFiles]:
+def buffer_stdin(text_column: str | None) -> tuple[object, TextFiles]:
     """Copy standard input, which can be read only once, into a temporary file that lives as long as the corpus."""
     scratch = tempfile.NamedTemporaryFile(prefix="nextword-", suffix=".txt")  # noqa: SIM115
     with open_bytes(STDIN) as stream:
@@ -253,17 +278,22 @@ def find_splits(folder: Path) -> dict[str, list[Path]]:
     splits: dict[str, list[Path]] = {}
     has_others = False
     for path in sorted(folder.iterdir()):
-        words = set(re.split(r"[._-]", plain_name(path).lower()))
-        named = [split for split, names in NAMES.items() if words & names]
         if path.name.startswith(".") or not (path.is_dir() or is_readable(path)):
             continue
-        if len(named) == 1:
-            splits.setdefault(named[0], []).append(path)
+        if split := split_of_name(plain_name(path)):
+            splits.setdefault(split, []).append(path)
         else:
             has_others = True
     if has_others and not ("train" in splits and len(splits) > 1):
         return {}
     return {split: splits[split] for split in SPLITS if split in splits}
+
+
+def split_of_name(name: str) -> str | None:
+    """Return the split that a name contains: `dev.jsonl`, `eng.testa`, `newstest2014-deen`, `IWSLT15.TED.tst2013`."""
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    splits = [split for split, form in SPLIT_NAMES.items() if any(form.fullmatch(word) for word in words)]
+    return splits[0] if len(splits) == 1 else None
 
 
 # ------------------------------------------------------------------------------------------------ splitting by hash
@@ -292,17 +322,11 @@ def choose_passage_size(text: TextSource, held_out: Mapping[str, float], name: s
         if all(any(select_passages(beginning, split, held_out, size)) for split in wanted):
             return size
         size //= 2
+    remedy = "Give more text, or a folder with train, valid and test files."
     if characters > 150 * MIN_PASSAGE:
-        raise DataError(
-            f"Cannot split {name}: it repeats itself, and equal passages belong to the same split. Give more text, or "
-            "a folder with train, valid and test files.",
-            path=name,
-        )
-    raise DataError(
-        f"{name} is too short to split into {', '.join(s for s in SPLITS if s in wanted)}: {characters:,} characters, "
-        f"about {150 * MIN_PASSAGE:,} are needed. Give more text, or a folder with train, valid and test files.",
-        path=name,
-    )
+        raise bad_data(name, f"repeats itself, and equal passages belong to the same split. {remedy}")
+    needed = f"{characters:,} characters, about {150 * MIN_PASSAGE:,} are needed."
+    raise bad_data(name, f"too short to split into {', '.join(s for s in SPLITS if s in wanted)}: {needed} {remedy}")
 
 
 def hash_text(text: str) -> int:

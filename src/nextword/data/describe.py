@@ -33,7 +33,7 @@ def list_data_sets() -> list[dict[str, Any]]:
             "name": name,
             "title": title,
             "kind": "text",
-            "licence": BUILT_IN_LICENSES[name],
+            "license": BUILT_IN_LICENSES[name],
             "home": "",
             "unit": "",
             "splits": {},
@@ -49,7 +49,7 @@ def list_data_sets() -> list[dict[str, Any]]:
                 "name": entry.name,
                 "title": entry.title,
                 "kind": entry.kind,
-                "licence": entry.licence,
+                "license": entry.license,
                 "home": entry.home,
                 "unit": entry.unit,
                 "splits": dict(entry.splits),
@@ -64,13 +64,13 @@ def describe_corpus(name: str, entry: Entry | None, on_progress: OnProgress) -> 
     """Everything about a data set (its catalog `entry`) or a text; with counts if it is installed."""
     if name in BUILT_IN:
         corpus = open_corpus(name)
-        facts = {"name": name, "title": BUILT_IN[name][0], "kind": "text", "licence": BUILT_IN_LICENSES[name]}
+        facts = {"name": name, "title": BUILT_IN[name][0], "kind": "text", "license": BUILT_IN_LICENSES[name]}
         return {**facts, "source": corpus.source, **_count_documents(corpus, on_progress)}
     if entry is not None:
         return _describe_entry(name, entry, on_progress)
     if is_parallel(name):
         is_bible = parse(name)[0] == BIBLE
-        facts = {"title": VERSIONS, "licence": BUILT_IN_LICENSES["kjv"]} if is_bible else {}
+        facts = {"title": VERSIONS, "license": BUILT_IN_LICENSES["kjv"]} if is_bible else {}
         return {"kind": "parallel", **facts, **_count_pairs(open_parallel(name), on_progress)}
     corpus = open_corpus(name)
     facts = {"name": corpus.name, "kind": "text", "source": corpus.source}
@@ -83,7 +83,7 @@ def _describe_entry(name: str, entry: Entry, on_progress: OnProgress) -> dict[st
         "name": entry.name,
         "title": entry.title,
         "kind": entry.kind,
-        "licence": entry.licence,
+        "license": entry.license,
         "home": entry.home,
         "note": entry.note,
         "published": {**entry.splits, "unit": entry.unit} if entry.splits else {},

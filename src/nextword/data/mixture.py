@@ -17,26 +17,22 @@ of the sources, concatenated and unweighted. A relative path starts at the folde
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, cast
+from typing import TypeGuard
 
-from nextword.core.errors import DataError, InvalidSetting, UnknownName, did_you_mean
+from nextword.core.errors import InvalidSetting, bad_data, invalid, unknown
 from nextword.core.types import Document
 from nextword.data.builtin import BUILT_IN
 from nextword.data.catalog import find_entry
-from nextword.data.corpus import SPLITS, Corpus
-from nextword.data.files import STDIN
+from nextword.data.corpus import SPLITS, Corpus, TextSource
+from nextword.data.files import STDIN, Hasher, read_toml_tables
 
 SUFFIX = ".toml"
 KEYS = ("data", "weight", "column")
-STRETCH_LIMITS = (
-    1 << 16,
-    1 << 20,
-)  # bytes of a long document after which another source may follow
+STRETCH_LIMITS = (1 << 16, 1 << 20)  # bytes of a long document after which another source may follow
 EXAMPLE = '[[source]]\ndata = "my.txt"\nweight = 0.6'
 
 
@@ -85,18 +81,17 @@ class MixedText:
         taken = [0] * len(self.sources)  # bytes
         turns = [_take_turns(source.corpus, stretch) for source in self.sources]
         while sum(taken) < total:
-            at = min(range(len(taken)), key=lambda i: (taken[i] / self.sources[i].weight, i))  # ties go to the first
-            for document in next(turns[at]):
-                taken[at] += len(document.text.encode())
+            behind = min(range(len(taken)), key=lambda i: (taken[i] / self.sources[i].weight, i))  # first if equal
+            for document in next(turns[behind]):
+                taken[behind] += len(document.text.encode())
                 yield document
 
     def size(self) -> int | None:
-        known = [source.corpus.bytes("train") for source in self.sources]
         if self.length or "sizes" in self.__dict__:
             return self.total
-        return None if None in known else sum(size for size in known if size is not None)
+        return _sum_known([source.corpus.bytes("train") for source in self.sources])
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(f"mixture of {len(self.sources)};length={self.length};".encode())
         for source in self.sources:
             hasher.update(f"{source.weight!r}:{source.corpus.fingerprint};".encode())
@@ -118,7 +113,7 @@ def _take_turns(corpus: Corpus, stretch: int) -> Iterator[list[Document]]:
             turn.append(document)
             size += len(document.text.encode())
         if is_empty:
-            raise DataError(f"The training split of {corpus.name} is empty.", path=corpus.name)
+            raise bad_data(corpus.name, "the training split is empty.")
         yield turn
 
 
@@ -134,13 +129,17 @@ class JoinedText:
             yield from corpus.documents(self.split)
 
     def size(self) -> int | None:
-        known = [corpus.bytes(self.split) for corpus in self.corpora]
-        return None if None in known else sum(size for size in known if size is not None)
+        return _sum_known([corpus.bytes(self.split) for corpus in self.corpora])
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(f"joined {self.split} of {len(self.corpora)};".encode())
         for corpus in self.corpora:
             hasher.update(f"{corpus.fingerprint};".encode())
+
+
+def _sum_known(sizes: list[int | None]) -> int | None:
+    """Return the sum; None if one of them is unknown."""
+    return None if None in sizes else sum(size for size in sizes if size is not None)
 
 
 def is_mixture(path: Path) -> bool:
@@ -149,29 +148,16 @@ def is_mixture(path: Path) -> bool:
 
 def open_mixture(path: Path, open_corpus: Callable[..., Corpus]) -> Corpus:
     """Open the mixture that a TOML file describes. `open_corpus` opens its sources."""
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML ({error}). Expected\n{EXAMPLE}", path=path) from None
-    tables = settings.pop("source", None)
+    settings, tables = read_toml_tables(path, "source", EXAMPLE)
     length = settings.pop("bytes", None)
-    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise DataError(f"{path} has no sources. Expected one or more tables like\n{EXAMPLE}", path=path)
-    if settings:
-        key = next(iter(settings))
-        raise UnknownName(
-            f"{path}: unknown key {key!r}. A mixture has [[source]] tables and `bytes`.",
-            name=key,
-            known=("source", "bytes"),
-        )
-    if length is not None and not (_is_number(length) and length >= 1):
-        raise InvalidSetting(
-            f"{path}: bytes = {length!r}; expected the bytes of one pass, a positive number.", key="bytes", value=length
-        )
+    for key in settings:
+        raise unknown("key", key, ("[[source]]", "bytes"), where=str(path))
+    if length is not None and not (is_number(length) and length >= 1):
+        raise invalid("bytes", length, "must be the bytes of one pass, a positive number.", str(path))
     opened = [_source(path, number, table, open_corpus) for number, table in enumerate(tables, 1)]
     total = math.fsum(weight for _, weight in opened)
     sources = tuple(Source(corpus, weight / total) for corpus, weight in opened)
-    texts: dict[str, Any] = {"train": MixedText(sources, None if length is None else int(length))}
+    texts: dict[str, TextSource] = {"train": MixedText(sources, None if length is None else int(length))}
     for split in SPLITS[1:]:
         corpora = tuple(source.corpus for source in sources if split in source.corpus.splits)
         if corpora:
@@ -180,41 +166,32 @@ def open_mixture(path: Path, open_corpus: Callable[..., Corpus]) -> Corpus:
     return Corpus(path.stem, f"{path}: {description}", texts)
 
 
-def _source(path: Path, number: int, table: dict[str, Any], open_corpus: Callable[..., Corpus]) -> tuple[Corpus, float]:
+def _source(
+    path: Path, number: int, table: dict[str, object], open_corpus: Callable[..., Corpus]
+) -> tuple[Corpus, float]:
     where = f"{path}, source {number}"
     for key in table:
         if key not in KEYS:
-            raise UnknownName(
-                f"{where}: unknown key {key!r}.{did_you_mean(key, KEYS)} A source has {', '.join(KEYS)}.",
-                name=key,
-                known=KEYS,
-            )
-    data, weight = table.get("data"), cast(float, table.get("weight"))
+            raise unknown("key", key, KEYS, where=where)
+    data, weight = table.get("data"), table.get("weight")
     if not isinstance(data, str) or not data:
-        raise InvalidSetting(
-            f'{where} has no data. Give a path, data = "my.txt", or a name that `nextword data` lists.', key="data"
-        )
-    if not (_is_number(weight) and 0 < weight < math.inf):
-        raise InvalidSetting(
-            f"{where} ({data}): weight = {weight!r}; expected a positive number, its part of the training text.",
-            key="weight",
-            value=weight,
-        )
+        expected = 'Give a path, data = "my.txt", or a name that `nextword data` lists.'
+        raise InvalidSetting(f"{where} has no data. {expected}", key="data")
+    if not (is_number(weight) and 0 < weight < math.inf):
+        raise invalid("weight", weight, "must be a positive number, the part of the training text.", where)
     if data == STDIN or Path(data).suffix == SUFFIX:
-        raise InvalidSetting(
-            f"{where}: data = {data!r}; standard input and other mixtures cannot be sources. Give a path or a name.",
-            key="data",
-            value=data,
-        )
+        problem = "is not allowed: standard input and other mixtures cannot be sources. Give a path or a name."
+        raise invalid("data", data, problem, where)
     is_name = data in BUILT_IN or find_entry(data) is not None
     file = Path(data).expanduser()
     if not is_name and not file.is_absolute() and (path.parent / file).exists():
         file = path.parent / file
     corpus = open_corpus(data if is_name or not file.exists() else file, text_column=table.get("column"))
     if "train" not in corpus.splits:
-        raise DataError(f"{where}: {corpus.name} has no train split, only {', '.join(corpus.splits)}.", path=data)
+        raise bad_data(data, f"no train split, only {', '.join(corpus.splits)}.")
     return corpus, float(weight)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether a value from TOML is a number: not a boolean and not NaN."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)

@@ -16,21 +16,25 @@ hash of the source, so that equal sources are in the same split. parallel_files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, MissingFile
-from nextword.core.types import Document
+from nextword.core.errors import InvalidSetting, MissingFile, bad_data
 from nextword.data.builtin import BUILT_IN, PACKAGES, verse_pairs
-from nextword.data.catalog import ALL, Entry, find_entry, not_installed_error
-from nextword.data.corpus import HELD_OUT, SPLITS, TextSource, find_splits
-from nextword.data.files import plain_name
+from nextword.data.catalog import ALL, Entry, find_entry
+from nextword.data.corpus import (
+    HELD_OUT,
+    InMemoryText,
+    TextSource,
+    describe_splits,
+    find_splits,
+    missing_splits,
+    split_of_name,
+)
+from nextword.data.files import is_archive, plain_name
 from nextword.data.opening import open_corpus, unknown_name_error
 from nextword.data.parallel_files import (
-    ARCHIVES,
     SIDE,
     AlignedFiles,
     PairTable,
@@ -40,12 +44,11 @@ from nextword.data.parallel_files import (
     find_columns,
     group_by_stem,
     is_table,
+    list_archive,
     list_folder,
     list_languages,
-    list_members,
     match_languages,
     not_parallel_error,
-    split_of_name,
 )
 from nextword.data.text_to_text import is_tasks, open_tasks
 
@@ -75,16 +78,14 @@ def open_parallel(spec: str | Path, *, unsplit: bool = False) -> ParallelCorpus:
         if name == BIBLE:
             return _from_bible(pair, unsplit)
         if name in BUILT_IN:
-            raise DataError(
-                f"{name} is plain text and has no pairs. The built-in pairs are {BIBLE}:kjv-web.", path=name
-            )
+            raise bad_data(name, f"plain text without pairs. The built-in pairs are {BIBLE}:kjv-web.")
         if entry := find_entry(name):
             return _from_entry(entry, pair, unsplit)
     path = Path(name).expanduser()
     if path.is_dir():
         return _from_folder(path, name, pair, unsplit)
-    if path.name.lower().endswith(ARCHIVES) and path.is_file():
-        return _from_stems(group_by_stem(list_members(path)), name, str(path), pair, unsplit)
+    if is_archive(path) and path.is_file():
+        return _from_stems(group_by_stem(list_archive(path)), name, str(path), pair, unsplit)
     if path.is_file():
         if not is_table(path):
             _check_not_one_side(path)
@@ -98,12 +99,8 @@ def parse(spec: str) -> tuple[str, str]:
     if not colon or is_tasks(spec) or os.sep in pair or "/" in pair or Path(spec).expanduser().exists():
         return spec, ""
     if "-" not in pair.strip("-"):
-        raise InvalidSetting(
-            f"{spec!r}: {pair!r} is not a pair. Expected PLACE:SOURCE-TARGET, such as multi30k:en-de or "
-            "pairs.jsonl:article-summary.",
-            key="pair",
-            value=pair,
-        )
+        expected = "PLACE:SOURCE-TARGET, such as multi30k:en-de or pairs.jsonl:article-summary"
+        raise InvalidSetting(f"{spec!r}: {pair!r} is not a pair. Expected {expected}.", key="pair", value=pair)
     return place, pair
 
 
@@ -117,10 +114,8 @@ def _build(
     if ALL in texts:
         description = f"{where}, split by hash of the source{note}"
         return ParallelCorpus(label, description, {"train": texts[ALL]}, HELD_OUT, pair=pair)
-    missing = {split: fraction for split, fraction in HELD_OUT.items() if split not in texts and "train" in texts}
-    description = f"{where}, splits as given ({', '.join(split for split in SPLITS if split in texts)})"
-    if missing:
-        description += f"; {' and '.join(missing)} taken out of train by hash of the source"
+    missing = missing_splits(texts)
+    description = describe_splits(where, texts, missing, "hash of the source")
     return ParallelCorpus(label, description + note, texts, missing, pair=pair)
 
 
@@ -142,11 +137,9 @@ def _from_stems(
     source, target = choose_pair(pair, list_languages(stems), name, default)
     pairs, skipped = match_languages(stems, source, target)
     if not pairs:
-        raise DataError(
-            f"{where} has no matching files for {source} and {target}: {'; '.join(skipped)}. Expected, for example, "
-            f"train.{source} and train.{target}.",
-            path=where,
-        )
+        example = f"train.{source} and train.{target}"
+        problem = f"no matching files for {source} and {target}: {'; '.join(skipped)}."
+        raise bad_data(where, f"{problem} Expected, for example, {example}.")
     splits = {stem: split_of[stem] if split_of else split_of_name(stem) for stem in pairs}
     rest = ALL if not any(splits.values()) else None if "train" in splits.values() else "train"
     texts: dict[str, AlignedFiles] = {}
@@ -164,8 +157,8 @@ def _from_folder(folder: Path, name: str, pair: str, unsplit: bool) -> ParallelC
     files = list_folder(folder)
     stems = group_by_stem(files)
     if not list_languages(stems):
-        archives = [file.path for file in files if file.name.lower().endswith(ARCHIVES)]
-        stems = group_by_stem(file for archive in archives for file in list_members(archive))
+        archives = [file.path for file in files if is_archive(file.path)]
+        stems = group_by_stem(file for archive in archives for file in list_archive(archive))
     if not list_languages(stems):
         tables = {s: [p for p in paths if p.is_file() and is_table(p)] for s, paths in find_splits(folder).items()}
         if any(tables.values()):
@@ -173,11 +166,8 @@ def _from_folder(folder: Path, name: str, pair: str, unsplit: bool) -> ParallelC
         subfolders = {path: group_by_stem(list_folder(path)) for path in sorted(folder.rglob("*")) if path.is_dir()}
         subfolders = {path: inside for path, inside in subfolders.items() if list_languages(inside)}
         if len(subfolders) > 1:
-            raise DataError(
-                f"{folder} has parallel files in several folders: {', '.join(map(str, list(subfolders)[:8]))}. Give "
-                "one of them.",
-                path=folder,
-            )
+            names = ", ".join(map(str, list(subfolders)[:8]))
+            raise bad_data(folder, f"parallel files in several folders: {names}. Give one of them.")
         stems = next(iter(subfolders.values()), stems)
     return _from_stems(stems, name, str(folder), pair, unsplit)
 
@@ -188,11 +178,9 @@ def _from_prefix(path: Path, name: str, pair: str, unsplit: bool) -> ParallelCor
     if path.name not in stems:
         if os.sep not in name and not path.suffix:
             raise unknown_name_error(name)
-        raise MissingFile(
-            f"{path} does not exist, neither as a folder or file nor as files {path.name}.en, {path.name}.de … Check "
-            "the spelling, or give a full path.",
-            path=path,
-        )
+        names = f"{path.name}.en, {path.name}.de …"
+        message = f"{path} does not exist, neither as a folder or file nor as files {names} Check the spelling."
+        raise MissingFile(message, path=path)
     return _from_stems({path.name: stems[path.name]}, name, str(path), pair, unsplit, {path.name: ALL})
 
 
@@ -201,9 +189,8 @@ def _from_prefix(path: Path, name: str, pair: str, unsplit: bool) -> ParallelCor
 
 def _from_tables(files: Mapping[str, list[Path]], name: str, where: str, pair: str, unsplit: bool) -> ParallelCorpus:
     columns, bare = find_columns(next(iter(files.values()))[0], pair, name)
-    return _build(
-        name, where, {s: PairTable(tuple(paths), columns, bare) for s, paths in files.items()}, columns, unsplit
-    )
+    texts = {split: PairTable(tuple(paths), columns, bare) for split, paths in files.items()}
+    return _build(name, where, texts, columns, unsplit)
 
 
 def _check_not_one_side(path: Path) -> None:
@@ -214,21 +201,15 @@ def _check_not_one_side(path: Path) -> None:
         return
     others = [name for name in list_languages({match["stem"]: stems[match["stem"]]}) if name != match["language"]]
     if others:
-        raise InvalidSetting(
-            f"{path} is only one side of a pair. Give both: "
-            f"{path.parent / match['stem']}:{match['language']}-{others[0]}.",
-            key="pair",
-            value=str(path),
-        )
+        both = f"{path.parent / match['stem']}:{match['language']}-{others[0]}"
+        raise InvalidSetting(f"{path} is only one side of a pair. Give both: {both}.", key="pair", value=str(path))
 
 
 # ------------------------------------------------------------------------------------------------ by name
 
 
 def _from_entry(entry: Entry, pair: str, unsplit: bool) -> ParallelCorpus:
-    folder = entry.find_folder()
-    if folder is None:
-        raise not_installed_error(entry)
+    folder = entry.require_folder()
     files = entry.locate(folder)
     stems: Stems = {}
     split_of = {}
@@ -246,8 +227,8 @@ def _from_entry(entry: Entry, pair: str, unsplit: bool) -> ParallelCorpus:
 
 def _stems_of(path: Path) -> Stems:
     """Return the stem of a file of the catalog, with all languages next to it."""
-    if path.name.lower().endswith(ARCHIVES):
-        return group_by_stem(list_members(path))
+    if is_archive(path):
+        return group_by_stem(list_archive(path))
     match = SIDE.fullmatch(plain_name(path)) if path.is_file() else None
     stems = group_by_stem(list_folder(path.parent))
     return {match["stem"]: stems[match["stem"]]} if match and match["stem"] in stems else {}
@@ -264,28 +245,11 @@ def _default_pair(entry: Entry) -> tuple[str, str] | None:
     return None
 
 
-@dataclass(frozen=True)
-class Verses:
-    """The Bible in two versions, verse by verse, built once and held in memory."""
-
-    pair: tuple[str, str]
-
-    def documents(self) -> Iterator[Document]:
-        return iter(_verses(self.pair))
-
-    def size(self) -> int | None:
-        return sum(len(document.text.encode()) for document in self.documents())
-
-    def update(self, hasher: Any) -> None:
-        for document in self.documents():
-            hasher.update(f"{document.source}\0{document.text}\0".encode())
+def _from_bible(pair: str, unsplit: bool) -> ParallelCorpus:
+    versions = choose_pair(pair, PACKAGES, BIBLE, ("kjv", "web"))
+    return _build(BIBLE, VERSIONS, {ALL: _verses(versions)}, versions, unsplit)
 
 
 @cache
-def _verses(pair: tuple[str, str]) -> tuple[Document, ...]:
-    return tuple(verse_pairs(*pair))
-
-
-def _from_bible(pair: str, unsplit: bool) -> ParallelCorpus:
-    versions = choose_pair(pair, PACKAGES, BIBLE, ("kjv", "web"))
-    return _build(BIBLE, VERSIONS, {ALL: Verses(versions)}, versions, unsplit)
+def _verses(versions: tuple[str, str]) -> InMemoryText:
+    return InMemoryText(lambda: verse_pairs(*versions))

@@ -13,29 +13,36 @@ One table with both sides (`PairTable`):
     pairs.csv  pairs.tsv    a header, then a pair per row
     pairs.jsonl             an object per line; also {"translation": {"en": …, "de": …}}
 
-Files may be compressed (.gz .xz .zst .bz2), and aligned files may be in a .tgz.
+Files may be compressed (.gz .xz .zst .bz2), and aligned files may be in an archive (.tgz, .zip).
 """
 
 from __future__ import annotations
 
-import csv
 import html
-import io
 import re
-import tarfile
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
-from lzma import LZMAError
 from pathlib import Path
-from typing import IO, Any, cast
 
-from nextword.core.errors import DataError, InvalidSetting, UnknownName
+from nextword.core.errors import DataError, InvalidSetting, UnknownName, bad_data
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus, assign_split
-from nextword.data.files import COMPRESSED, damaged_error, plain_name, read_lines, read_numbered_objects
-from nextword.data.tables import DELIMITERS, JSON_LINES
+from nextword.data.files import (
+    COMPRESSED,
+    Hasher,
+    format_suffix,
+    hash_file,
+    list_members,
+    plain_name,
+    read_lines,
+    read_member,
+    read_objects,
+    require_nonempty,
+    text_keys,
+    text_under,
+)
+from nextword.data.tables import DELIMITERS, JSON_LINES, read_rows
 
 SUMMARIES = frozenset({"summary", "summaries", "highlights", "abstract", "tldr", "headline", "title"})
 FORMAT = b"parallel 1;"  # part of the fingerprint; change it if the same files yield different pairs
@@ -79,24 +86,12 @@ class ParallelCorpus(Corpus):
             missing.discard(assign_split(pair.source or "", self.held_out))
             if not missing:
                 return
-        raise DataError(
-            f"{self.name} is too short to split: none of its {count:,} pairs is in {' or '.join(sorted(missing))}. "
-            "Give about 100 pairs or more, or a folder with files for train, valid and test.",
-            path=self.name,
-        )
-
-
-def hash_file(hasher: Any, path: Path) -> None:
-    """Add the size and the bytes of a file to a hash."""
-    hasher.update(f"{path.stat().st_size};".encode())
-    with open(path, "rb") as raw:
-        while block := raw.read(1 << 22):
-            hasher.update(block)
+        problem = f"too short to split: none of its {count:,} pairs is in {' or '.join(sorted(missing))}."
+        remedy = "Give about 100 pairs or more, or a folder with files for train, valid and test."
+        raise bad_data(self.name, f"{problem} {remedy}")
 
 
 # ------------------------------------------------------------------------------------------------ two aligned files
-
-ARCHIVES = (".tgz", ".tar", ".tar.gz", ".tar.xz", ".tar.bz2")
 
 _SEGMENTS = re.compile(r"\.(?:sgml?|xml)$", re.I)
 _SEGMENT = re.compile(r"<seg\b[^>]*>(.*?)</seg>", re.I | re.S)
@@ -107,7 +102,7 @@ _TAG = re.compile(r"\s*</?(?:url|keywords|speaker|talkid|title|description|revie
 
 @dataclass(frozen=True)
 class SideFile:
-    """One side of a parallel text: a file, or a member of a tar archive."""
+    """One side of a parallel text: a file, or a member of an archive."""
 
     path: Path
     member: str = ""
@@ -124,36 +119,16 @@ class SideFile:
         return bool(_SEGMENTS.search(self.name))
 
     def lines(self) -> Iterator[str]:
-        return self._read_member() if self.member else read_lines(self.path)
-
-    def _read_member(self) -> Iterator[str]:
-        try:
-            with tarfile.open(self.path) as tar:
-                stream = cast(IO[bytes], tar.extractfile(self.member))
-                for line in io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n"):
-                    if "\0" in line:
-                        raise DataError(f"{self} is not text: it has a zero byte. Expected UTF-8 text.", path=self.path)
-                    yield line[:-2] + "\n" if line.endswith("\r\n") else line
-        except UnicodeDecodeError as error:
-            raise DataError(
-                f"{self} is not UTF-8 ({error}). Unpack the archive and convert it with iconv.", path=self.path
-            ) from None
-        except (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError) as error:
-            raise damaged_error(self.path, error) from None
-
-
-def list_members(archive: Path) -> list[SideFile]:
-    """Return the files in a tar archive."""
-    try:
-        with tarfile.open(archive) as tar:
-            return [SideFile(archive, item.name) for item in tar if item.isfile()]
-    except (tarfile.TarError, OSError, EOFError, zlib.error, LZMAError) as error:
-        raise damaged_error(archive, error) from None
+        return read_member(self.path, self.member) if self.member else read_lines(self.path)
 
 
 def list_folder(folder: Path) -> list[SideFile]:
     """Return the files directly inside a folder."""
     return [SideFile(path) for path in sorted(folder.iterdir()) if path.is_file()]
+
+
+def list_archive(path: Path) -> list[SideFile]:
+    return [SideFile(path, member) for member in list_members(path)]
 
 
 @dataclass(frozen=True)
@@ -164,12 +139,8 @@ class AlignedFiles:
 
     def documents(self) -> Iterator[Document]:
         for source, target in self.files:
-            is_empty = True
-            for pair in read_aligned(source, target):
-                is_empty = False
-                yield pair
-            if is_empty:
-                raise DataError(f"{source} and {target} are empty. Expected pairs.", path=source.path)
+            pairs = read_aligned(source, target)
+            yield from require_nonempty(pairs, source.path, f"no pairs, and none in {target}.")
 
     def size(self) -> int | None:
         targets = [target for _, target in self.files]
@@ -177,7 +148,7 @@ class AlignedFiles:
             return None
         return sum(file.path.stat().st_size for file in targets)
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(FORMAT)
         for file in (file for pair in self.files for file in pair):
             form = "segments" if file.is_segmented else "tagged" if _TAGGED.search(file.name) else "lines"
@@ -203,12 +174,8 @@ def read_aligned(source: SideFile, target: SideFile) -> Iterator[Document]:
 
 
 def _empty_side_error(empty: SideFile, line: int, full: SideFile, other: int) -> DataError:
-    return DataError(
-        f"{empty}, line {line} is empty, but its partner ({full}, line {other}) is not. Remove the line from both "
-        "files, or fill it in.",
-        path=empty.path,
-        line=line,
-    )
+    remedy = "Remove the line from both files, or fill it in."
+    return bad_data(empty.path, f"empty, but its partner ({full}, line {other}) is not. {remedy}", line)
 
 
 def _length_error(
@@ -216,13 +183,9 @@ def _length_error(
 ) -> DataError:
     counts = [common + (rest if file is unpaired else 0) for file in (source, target)]
     unit = "segments" if source.is_segmented else "lines"
-    return DataError(
-        f"{source} has {counts[0]:,} {unit} and {target} has {counts[1]:,}; aligned files need the same number. Line "
-        f"{line:,} of {unpaired} has no partner: {text.strip()[:60]!r}. Look for a line that is broken in two or "
-        "missing.",
-        path=unpaired.path,
-        line=line,
-    )
+    lengths = f"{source} has {counts[0]:,} {unit} and {target} has {counts[1]:,}; aligned files need the same number."
+    remedy = "Look for a line that is broken in two or missing."
+    return bad_data(unpaired.path, f"{lengths} {text.strip()[:60]!r} has no partner. {remedy}", line)
 
 
 def read_side(file: SideFile) -> Iterator[tuple[int, str]]:
@@ -247,15 +210,10 @@ def _read_segments(file: SideFile) -> Iterator[tuple[int, str]]:
         if not _OPEN.search(pending):
             pending = ""
     if pending:
-        raise DataError(
-            f"{file} is truncated: the segment that begins on line {begin} has no </seg>. Get the file again.",
-            path=file.path,
-            line=begin,
-        )
+        raise bad_data(file.path, "truncated: this segment has no </seg>. Get the file again.", begin)
 
 
-# ------------------------------------------------------------------------------------------------ which files are
-# aligned
+# ------------------------------------------------------------------------------------------------ aligned file names
 
 # train.en   train.en.txt   train.source   newstest2014-deen-src.en.sgm
 SIDE = re.compile(
@@ -267,11 +225,6 @@ _NOT_LANGUAGES = frozenset(
     {"bin", "bpe", "csv", "dev", "idx", "log", "md", "npy", "npz", "pdf", "pos", "py", "raw", "sgm", "tar"}
     | {"tgz", "tok", "tsv", "tst", "txt", "val", "xml", "zip", "zst"}
 )
-_SPLIT = {
-    "train": re.compile(r"train(ing)?"),
-    "valid": re.compile(r"(news)?(valid|validation|val|dev)\d*"),
-    "test": re.compile(r"(news)?(test|tst)\d*"),
-}
 Stems = dict[str, dict[str, dict[str, SideFile]]]  # stem → language → "src", "ref" or "" → file
 
 
@@ -307,13 +260,6 @@ def _file_of_role(files: Mapping[str, SideFile], role: str) -> SideFile:
     return files.get(role) or files.get("") or next(iter(files.values()))
 
 
-def split_of_name(stem: str) -> str | None:
-    """Return the split that a name contains: `val`, `dev2010`, `newstest2014-deen`, `IWSLT15.TED.tst2013.en-vi`."""
-    words = re.split(r"[._-]", stem.lower())
-    splits = [split for split, form in _SPLIT.items() if any(form.fullmatch(word) for word in words)]
-    return splits[0] if len(splits) == 1 else None
-
-
 # ------------------------------------------------------------------------------------------------ SOURCE-TARGET
 
 USUAL_PAIRS = (("source", "target"), ("src", "tgt"))  # names that say which side is which
@@ -321,7 +267,7 @@ USUAL_PAIRS = (("source", "target"), ("src", "tgt"))  # names that say which sid
 
 def split_pair(pair: str) -> list[tuple[str, str]]:
     """Return every way to read SOURCE-TARGET, since a name may contain hyphens."""
-    return [(pair[: at.start()], pair[at.end() :]) for at in re.finditer("-", pair)]
+    return [(pair[: hyphen.start()], pair[hyphen.end() :]) for hyphen in re.finditer("-", pair)]
 
 
 def choose_pair(pair: str, names: Iterable[str], place: str, default: tuple[str, str] | None = None) -> tuple[str, str]:
@@ -334,33 +280,23 @@ def choose_pair(pair: str, names: Iterable[str], place: str, default: tuple[str,
         if usual:
             return usual[0]
         example = f"{place}:{names[0]}-{names[1]} or {place}:{names[1]}-{names[0]}"
-        raise InvalidSetting(
-            f"{place} has {', '.join(names)}, but which is the source and which the target? Write "
-            f"{example if len(names) == 2 else f'{place}:SOURCE-TARGET with two of these'}.",
-            key="pair",
-            value=names,
-        )
+        example = example if len(names) == 2 else f"{place}:SOURCE-TARGET with two of these"
+        question = f"{place} has {', '.join(names)}, but which is the source and which the target?"
+        raise InvalidSetting(f"{question} Write {example}.", key="pair", value=names)
     source, target = next((sides for sides in split_pair(pair) if set(sides) <= set(names)), split_pair(pair)[0])
     if missing := [name for name in (source, target) if name not in names]:
-        raise UnknownName(
-            f"{place}:{pair}: {' and '.join(map(repr, missing))} not found; {place} has {', '.join(names)}. Write two "
-            "of these as SOURCE-TARGET.",
-            name=missing[0],
-            known=names,
-        )
+        problem = f"{' and '.join(map(repr, missing))} not found; {place} has {', '.join(names)}."
+        message = f"{place}:{pair}: {problem} Write two of these as SOURCE-TARGET."
+        raise UnknownName(message, name=missing[0], known=names)
     if source == target:
-        raise InvalidSetting(
-            f"{place}:{pair} has {source} on both sides. Write two of {', '.join(names)}.", key="pair", value=pair
-        )
+        message = f"{place}:{pair} has {source} on both sides. Write two of {', '.join(names)}."
+        raise InvalidSetting(message, key="pair", value=pair)
     return source, target
 
 
 def not_parallel_error(path: str | Path) -> DataError:
-    return DataError(
-        f"{path} has no pairs of a source and a target. Expected a folder with files such as train.en and train.de, or "
-        "one file with both sides (.tsv, .csv, .jsonl). See docs/parallel.md.",
-        path=path,
-    )
+    expected = "a folder with files such as train.en and train.de, or one file with both sides (.tsv, .csv, .jsonl)"
+    return bad_data(path, f"no pairs of a source and a target. Expected {expected}. See docs/parallel.md.")
 
 
 # ------------------------------------------------------------------------------------------------ one table
@@ -379,43 +315,33 @@ class PairTable:
 
     def documents(self) -> Iterator[Document]:
         for path in self.files:
-            is_empty = True
-            rows = _read_objects(path, self.pair) if is_json(path) else _read_rows(path, self.pair, self.bare)
-            for line, id, source, target in rows:
-                if source.strip() and target.strip():
-                    is_empty = False
-                    yield Document(target, id, source=source)
-                elif source.strip() or target.strip():
-                    name = self.pair[bool(source.strip())]
-                    raise DataError(
-                        f"{path}, line {line}: {'column ' if self.bare else ''}{name} is empty. Remove the line, or "
-                        "fill it in.",
-                        path=path,
-                        line=line,
-                    )
-            if is_empty:
-                raise DataError(f"{path} has no pairs.", path=path)
+            yield from require_nonempty(self._pairs(path), path, "no pairs.")
+
+    def _pairs(self, path: Path) -> Iterator[Document]:
+        rows = _read_objects(path, self.pair) if is_json(path) else _read_columns(path, self.pair, self.bare)
+        for line, id, source, target in rows:
+            if source.strip() and target.strip():
+                yield Document(target, id, source=source)
+            elif source.strip() or target.strip():
+                name = f"{'column ' if self.bare else ''}{self.pair[bool(source.strip())]}"
+                raise bad_data(path, f"{name} is empty. Remove the line, or fill it in.", line)
 
     def size(self) -> int | None:
         return None  # unknown: the targets are only part of each line
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(FORMAT + f"{self.pair};{self.bare};".encode())
         for path in self.files:
             hasher.update(f"{''.join(path.suffixes[-2:])};".encode())
             hash_file(hasher, path)
 
 
-def _suffix(path: Path) -> str:
-    return Path(plain_name(path)).suffix.lower()
-
-
 def is_json(path: Path) -> bool:
-    return _suffix(path) in JSON_LINES
+    return format_suffix(path) in JSON_LINES
 
 
 def is_table(path: Path) -> bool:
-    return is_json(path) or _suffix(path) in DELIMITERS
+    return is_json(path) or format_suffix(path) in DELIMITERS
 
 
 def find_columns(path: Path, pair: str, name: str) -> tuple[tuple[str, str], bool]:
@@ -429,28 +355,26 @@ def find_columns(path: Path, pair: str, name: str) -> tuple[tuple[str, str], boo
         return choose_pair(pair, [str(number) for number in range(1, len(names) + 1)], name), True
     requested = {part for sides in split_pair(pair) for part in sides}
     has_header = requested & set(names) or any(set(sides) <= set(names) for sides in USUAL_PAIRS)
-    if _suffix(path) == ".csv" or has_header:
+    if format_suffix(path) == ".csv" or has_header:
         return choose_pair(pair, names, name), False
     if not pair and (usual := tatoeba_columns(names)):
         return usual, True
-    raise UnknownName(
-        f"{path} has {len(names)} columns, and none is named {pair or 'source or target'} in its first line: "
-        f"{' | '.join(names)[:120]!r}. If it has no header, give column numbers, source first: {name}:1-2.",
-        name=pair,
-        known=names,
-    )
+    columns = f"{len(names)} columns, and none is named {pair or 'source or target'}: {' | '.join(names)[:120]!r}"
+    message = f"{path} has {columns}. If it has no header, give column numbers, source first: {name}:1-2."
+    raise UnknownName(message, name=pair, known=names)
 
 
 def _read_header(path: Path) -> list[str]:
     """Return the text keys of the first object, or the cells of the first row."""
+    names: list[str] | None
     if is_json(path):
-        first = next((item for _, item in read_numbered_objects(path, read_lines(path), " with both sides")), None)
-        if first is not None:
-            return [key for key, value in _unnest(first).items() if isinstance(value, str)]
+        first = next((item for _, item in read_objects(path, read_lines(path), " with both sides")), None)
+        names = None if first is None else text_keys(_unnest(first))
     else:
-        for _, cells in _read_cells(path):
-            return cells
-    raise DataError(f"{path} is empty. Expected pairs.", path=path)
+        names = next((cells for _, cells in _read_cells(path)), None)
+    if names is None:
+        raise bad_data(path, "empty. Expected pairs.")
+    return names
 
 
 def tatoeba_columns(columns: Sequence[str]) -> tuple[str, str] | None:
@@ -463,70 +387,35 @@ def tatoeba_columns(columns: Sequence[str]) -> tuple[str, str] | None:
 
 
 def _read_objects(path: Path, pair: tuple[str, str]) -> Iterator[PairRow]:
-    for number, item in read_numbered_objects(path, read_lines(path), " with both sides"):
-        sides = _unnest(item)
-        for key in pair:
-            if not isinstance(sides.get(key), str):
-                keys = ", ".join(k for k, v in sides.items() if isinstance(v, str)) or "none"
-                raise DataError(
-                    f"{path}, line {number} has no text under {key!r}; its keys with text: {keys}. Correct or remove "
-                    "the line, or choose other keys.",
-                    path=path,
-                    line=number,
-                )
-        source, target = (sides[key].replace("\r\n", "\n") for key in pair)
-        if _has_surrogate(source) or _has_surrogate(target):
-            raise DataError(f"{path}, line {number} has a lone surrogate. Remove it.", path=path, line=number)
+    for number, item in read_objects(path, read_lines(path), " with both sides"):
+        source, target = (text_under(key, _unnest(item), path, number) for key in pair)
         yield number, str(item.get("id", f"{plain_name(path)}:{number}")), source, target
 
 
-def _unnest(item: dict[str, Any]) -> dict[str, Any]:
-    return item[NESTED] if isinstance(item.get(NESTED), dict) else item
+def _unnest(item: dict[str, object]) -> dict[str, object]:
+    nested = item.get(NESTED)
+    return nested if isinstance(nested, dict) else item
 
 
-def _has_surrogate(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return True
-    return False
-
-
-def _read_rows(path: Path, pair: tuple[str, str], bare: bool) -> Iterator[PairRow]:
+def _read_columns(path: Path, pair: tuple[str, str], bare: bool) -> Iterator[PairRow]:
     rows = _read_cells(path)
-    name = plain_name(path)
     header = [] if bare else next(rows, (0, []))[1]
-    for column in pair:
-        if not bare and column not in header:
-            raise UnknownName(
-                f"{path} has no column {column!r}; its columns are {', '.join(header)}.", name=column, known=header
-            )
-    columns = [int(column) - 1 if bare else header.index(column) for column in pair]
+    if not bare and (missing := [column for column in pair if column not in header]):
+        message = f"{path} has no column {missing[0]!r}; its columns are {', '.join(header)}."
+        raise UnknownName(message, name=missing[0], known=header)
+    first, second = (int(column) - 1 if bare else header.index(column) for column in pair)
+    least = 1 + max(first, second)
     for number, row in rows:
-        if len(row) <= max(columns):
-            raise DataError(
-                f"{path}, line {number} has {len(row)} column{'s' * (len(row) != 1)}; expected at least "
-                f"{max(columns) + 1}, with the source in {columns[0] + 1} and the target in {columns[1] + 1}. Correct "
-                "or remove the line.",
-                path=path,
-                line=number,
-            )
-        yield number, f"{name}:{number}", row[columns[0]], row[columns[1]]
+        if len(row) < least:
+            counts = f"{len(row)} column{'s' * (len(row) != 1)}; expected at least {least}"
+            sides = f"with the source in {first + 1} and the target in {second + 1}"
+            raise bad_data(path, f"{counts}, {sides}. Correct or remove the line.", number)
+        yield number, f"{plain_name(path)}:{number}", row[first], row[second]
 
 
 def _read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
     """Yield line number and cells of each row that is not blank. Quotation marks only quote in .csv files."""
-    lines = read_lines(path)
-    if _suffix(path) != ".csv":
-        yield from ((n, line.removesuffix("\n").split("\t")) for n, line in enumerate(lines, 1) if line.strip())
-        return
-    csv.field_size_limit(1 << 30)
-    rows = csv.reader(lines, strict=True)
-    try:
-        yield from ((rows.line_num, row) for row in rows if row)
-    except csv.Error as error:
-        raise DataError(
-            f"{path}, line {rows.line_num} is not a valid CSV row ({error}). Correct or remove it.",
-            path=path,
-            line=rows.line_num,
-        ) from None
+    if format_suffix(path) == ".csv":
+        return ((number, row) for number, row in read_rows(path, read_lines(path), ".csv") if row)
+    numbered = enumerate(read_lines(path), 1)
+    return ((number, line.removesuffix("\n").split("\t")) for number, line in numbered if line.strip())

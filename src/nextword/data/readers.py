@@ -20,9 +20,18 @@ from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 
-from nextword.core.errors import DataError, MissingFile
+from nextword.core.errors import MissingFile, bad_data
 from nextword.core.types import Document
-from nextword.data.files import STDIN, plain_name, read_chunks, read_lines, split_lines
+from nextword.data.files import (
+    STDIN,
+    display_name,
+    format_suffix,
+    plain_name,
+    read_chunks,
+    read_lines,
+    require_nonempty,
+    split_lines,
+)
 from nextword.data.segmentation import split_passages
 from nextword.data.tables import DELIMITERS, JSON_LINES, TEXT_COLUMN, open_texts, texts_of_objects
 
@@ -44,13 +53,7 @@ def read(path: str | Path, *, text_column: str | None = None, reader: str = "aut
     only the words are read), or "breaks" (HTML's <br /> marks line ends).
     """
     for file in list_files(path):
-        is_empty = True
-        for document in read_file(file, text_column, reader):
-            is_empty = False
-            yield document
-        if is_empty:
-            name = "Standard input" if file == STDIN else file
-            raise DataError(f"{name} is empty. Expected text.", path=file)
+        yield from require_nonempty(read_file(file, text_column, reader), display_name(file), "empty. Expected text.")
 
 
 def list_files(path: str | Path) -> list[str | Path]:
@@ -80,27 +83,20 @@ def list_files(path: str | Path) -> list[str | Path]:
 
 def is_readable(file: Path) -> bool:
     """Whether this file is read as part of a folder: by its name, not by its content."""
-    return file.is_file() and (_suffix(file) in READABLE or bool(SHARD.search(file.name)))
-
-
-def _suffix(file: str | Path) -> str:
-    return Path(plain_name(file)).suffix.lower()
+    return file.is_file() and (format_suffix(file) in READABLE or bool(SHARD.search(file.name)))
 
 
 def read_file(file: str | Path, text_column: str | None = None, reader: str = "auto") -> Iterator[Document]:
     """Yield the documents of one file. Their ids are the name of the file, with a number if there are several."""
-    name, suffix = plain_name(file), _suffix(file)
-    if reader == "lines":
+    if reader == "lines" or (reader == "auto" and SHARD.search(plain_name(file))):
         return _read_lines_as_documents(file)
     if reader == "tagged":
         return _read_tagged(file)
     if reader == "breaks":
         return (replace(document, text=replace_breaks(document.text)) for document in read_file(file, text_column))
-    if suffix in JSON_LINES or suffix in DELIMITERS:
-        table = open_texts(file, suffix, text_column)
+    if format_suffix(file) in (*JSON_LINES, *DELIMITERS):
+        table = open_texts(file, text_column)
         return table.nonempty(file) if table else iter(())
-    if SHARD.search(name):
-        return _read_lines_as_documents(file)
     return _read_plain(file, text_column)
 
 
@@ -122,11 +118,9 @@ def _read_plain(file: str | Path, text_column: str | None) -> Iterator[Document]
     if opening.startswith("{") and _is_object(opening, text_column or TEXT_COLUMN):  # WikiExtractor --json, C4
         table = texts_of_objects(file, split_lines(pieces), text_column or TEXT_COLUMN)
         return table.nonempty(file) if table else iter(())
-    if _suffix(file) == ".json":
-        raise DataError(
-            f"{file} is one JSON value; expected one object per line. Convert it: jq -c '.[]' {file} > {name}l",
-            path=file,
-        )
+    if format_suffix(file) == ".json":
+        convert = f"jq -c '.[]' {file} > {name}l"
+        raise bad_data(file, f"one JSON value; expected one object per line. Convert it: {convert}")
     if next((bool(_HEADING.match(line)) for line in first.splitlines(True) if line.strip()), False):
         return _read_wikitext(name, split_lines(pieces))
     if ENDOFTEXT in first:
@@ -201,12 +195,8 @@ def _read_wiki_extractor(file: str | Path, source: Iterator[str]) -> Iterator[Do
         if line.startswith("<doc "):
             header, text = _WIKI_DOC.match(line), []
             if header is None:
-                raise DataError(
-                    f'{file}, line {number}: expected WikiExtractor\'s <doc id="…" url="…" title="…">, got '
-                    f"{line.strip()[:80]!r}. Extract the dump again.",
-                    path=file,
-                    line=number,
-                )
+                problem = f'expected WikiExtractor\'s <doc id="…" url="…" title="…">, got {line.strip()[:80]!r}.'
+                raise bad_data(file, f"{problem} Extract the dump again.", number)
         elif line.startswith("</doc>") and header is not None:
             body = "".join(text).strip("\n")
             if body:
@@ -215,4 +205,4 @@ def _read_wiki_extractor(file: str | Path, source: Iterator[str]) -> Iterator[Do
         elif header is not None:
             text.append(line)
     if header is not None:
-        raise DataError(f"{file} is truncated: its last article has no </doc>. Extract the dump again.", path=file)
+        raise bad_data(file, "truncated: its last article has no </doc>. Extract the dump again.")

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError
-from nextword.data.files import read_chunks
+from nextword.core.errors import DataError, bad_data
+from nextword.data.files import is_encodable, read_chunks
 
 NOT_FOUND = -1
 WORD = "LNM"  # Unicode categories of the characters of a word: letters, numbers, combining marks
@@ -128,11 +128,11 @@ def collect_questions(name: str, given: Iterator[tuple[Question, bool]]) -> Ques
     moved: list[str] = []
     for question, is_moved in given:
         if question.id in questions:
-            raise DataError(f"{name}: two questions have the id {question.id!r}. Ids must be unique.", path=name)
+            raise bad_data(name, f"two questions have the id {question.id!r}. Ids must be unique.")
         questions[question.id] = question
         moved += [question.id] if is_moved else []
     if not questions:
-        raise DataError(f"{name} has no questions. Expected SQuAD's JSON, or a table of questions.", path=name)
+        raise bad_data(name, "no questions. Expected SQuAD's JSON, or a table of questions.")
     absent = tuple(question.id for question in questions.values() if NOT_FOUND in question.starts)
     return Questions(name, list(questions.values()), tuple(moved), absent)
 
@@ -146,7 +146,7 @@ def read_squad(path: str | Path, text: str | None = None) -> Questions:
     try:
         content = json.loads("".join(read_chunks(path)) if text is None else text)
     except ValueError as error:
-        raise DataError(f"{name} is not JSON ({error}). Expected an official SQuAD file.", path=name) from None
+        raise bad_data(name, f"not JSON ({error}). Expected an official SQuAD file.") from None
     articles = _require(content, "data", list, name, "the file")
     return collect_questions(name, _questions(name, articles))
 
@@ -193,7 +193,7 @@ def _require(table: Any, key: str, kind: type, name: str, where: str) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         expected = {list: "a list", str: "a string", int: "an integer"}[kind]
         raise _malformed_error(name, where, f"'{key}' is {str(value)[:40]!r}, not {expected}")
-    if isinstance(value, str) and any("\ud800" <= letter <= "\udfff" for letter in value):
+    if isinstance(value, str) and not is_encodable(value):
         raise _malformed_error(name, where, f"'{key}' has a lone surrogate (\\ud800 to \\udfff)")
     return value
 

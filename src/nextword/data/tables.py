@@ -25,23 +25,30 @@ from __future__ import annotations
 import csv
 import json
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, UnknownName, did_you_mean
+from nextword.core.errors import DataError, InvalidSetting, UnknownName, bad_data, did_you_mean
 from nextword.core.types import Document
-from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_lines, read_numbered_objects, read_objects
+from nextword.data.files import (
+    FROM_STDIN,
+    display_name,
+    format_suffix,
+    plain_name,
+    read_lines,
+    read_objects,
+    text_keys,
+    text_under,
+)
 
 # ------------------------------------------------------------------------------------------------ 1. delimiters
 
 DELIMITER_NAMES = {";": "semicolons", "\t": "tabs", ",": "commas", "|": "bars"}
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SAMPLE_LINES = 100  # lines that decide about the delimiter and the columns
-HEADER_LENGTH = 120  # characters of a header to show in a message
 Header = Callable[[Sequence[str]], bool]  # whether these cells are the header we look for
 
 
@@ -70,8 +77,8 @@ def find_delimiter(line: str, header: Header) -> str:
 
 def declared_delimiter(line: str) -> str:
     """Return the delimiter that a first line `sep=;`, quoted or not, declares; "" if it does not."""
-    words = line.strip(' "\r\n')
-    return words[4:] if words[:4].lower() == "sep=" and words[4:] in DELIMITER_NAMES else ""
+    declaration = line.strip(' "\r\n')
+    return declaration[4:] if declaration[:4].lower() == "sep=" and declaration[4:] in DELIMITER_NAMES else ""
 
 
 def detect_delimiter(first: Sequence[str], used: str, known: Container[str] = ()) -> str:
@@ -84,53 +91,32 @@ def detect_delimiter(first: Sequence[str], used: str, known: Container[str] = ()
     if not first or len(split_cells(first[0], used)) > 1:
         return ""
     for mark in DELIMITER_NAMES:
-        cells, rows = _split_sample(first, mark)
+        cells, *rows = list(_rows(first, mark, quotes=True)) or [[]]
+        if len(first) >= SAMPLE_LINES:  # the last row of a full sample may be cut
+            rows = rows[:-1]
         fits_rows = 2 * sum(len(row) >= len(cells) for row in rows) >= len(rows) > 0
         if len(cells) > 1 and (fits_rows or any(cell.lower() in known for cell in cells)):
             return mark
     return ""
 
 
-def check_delimiter(name: str | Path, first: Sequence[str], used: str) -> None:
-    """Raise if rows do not fit by the delimiter `used`, but another one splits all the first lines evenly."""
-    first = [line for line in first if line.strip()]
-    for mark, what in DELIMITER_NAMES.items():
-        cells, rows = _split_sample(first, mark)
-        if mark != used and len(cells) > 1 and rows and all(len(row) == len(cells) for row in rows):
-            raise DataError(
-                f"{name}: is its header, {first[0].strip()[:HEADER_LENGTH]!r}, separated by {what} or by "
-                f"{DELIMITER_NAMES[used]}? By {DELIMITER_NAMES[used]} its rows do not fit. If by {what}, use no "
-                f"{DELIMITER_NAMES[used]} in the names of its columns.",
-                path=name,
-                line=1,
-            )
-
-
-def _split_sample(first: Sequence[str], mark: str) -> tuple[list[str], list[list[str]]]:
-    """Return the header and the rows by this delimiter, without the last row of a full sample, which may be cut."""
-    rows = list(_rows(first, mark, quotes=True))
-    return (rows[0], rows[1 : len(rows) if len(first) < SAMPLE_LINES else -1]) if rows else ([], [])
-
-
-def csv_reader(source: Iterable[str], mark: str, quotes: bool, strict: bool = False) -> Any:
-    """Return a csv.reader. In a .tsv, as in GLUE, quotation marks are text; a .csv has quotes, even if it uses tabs."""
-    dialect: Any = {} if quotes else {"quoting": csv.QUOTE_NONE}
-    return csv.reader(source, delimiter=mark, strict=strict, **dialect)
-
-
 def _rows(lines: Iterable[str], mark: str, quotes: bool) -> Iterator[list[str]]:
-    """Yield the rows that are not empty."""
+    """Yield the rows that are not empty. Errors are reported when the whole file is read."""
     try:
-        for row in csv_reader(lines, mark, quotes):
+        for row in csv.reader(lines, delimiter=mark, quoting=_quoting(quotes)):
             if row:
                 yield [cell.strip() for cell in row]
-    except csv.Error:  # reported when the whole file is read
+    except csv.Error:
         return
+
+
+def _quoting(quotes: bool) -> int:
+    """In a .tsv, as in GLUE, quotation marks are text; a .csv has quotes, even if it uses tabs."""
+    return csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
 
 
 # ------------------------------------------------------------------------------------------------ 2. rows
 
-DELIMITER_NAME = {",": "a comma", ";": "a semicolon", "|": "a bar"}
 MAX_CELL_LENGTH = 1 << 30  # characters
 
 NumberedRow = tuple[int, list[str]]  # the line on which it begins, and its cells
@@ -152,45 +138,31 @@ def read_rows(
     csv.field_size_limit(MAX_CELL_LENGTH)
     mark = DELIMITERS[suffix]
     opening = list(islice(source, SAMPLE_LINES))
-    at = next((i for i, line in enumerate(opening) if line.strip()), 0)
-    other = declared_delimiter(opening[at]) if opening else ""
+    first = next((i for i, line in enumerate(opening) if line.strip()), 0)
+    other = declared_delimiter(opening[first]) if opening else ""
     if other:
-        opening[at] = "\n"  # not a row, but still a line
-    elif opening and opening[at].strip() != column:
+        opening[first] = "\n"  # not a row, but still a line
+    elif opening and opening[first].strip() != column:
         other = detect_delimiter(opening, mark, known)
     if other and other != mark:
         mark = other
         if notes is not None:
             notes.append(f"{DELIMITER_NAMES[mark]} separate the columns")
-    reader = csv_reader(chain(opening, source), mark, quotes=(suffix, mark) != (".tsv", "\t"), strict=True)
+    quoting = _quoting((suffix, mark) != (".tsv", "\t"))
+    reader = csv.reader(chain(opening, source), delimiter=mark, strict=True, quoting=quoting)
     width, begin = 0, 1
     try:
         for row in reader:
             if row and width and len(row) != width:
-                check_delimiter(name, opening, mark)
-                raise DataError(
-                    f"{name}, line {begin} has {len(row)} column{'s' * (len(row) != 1)}, but the header has {width}. "
-                    f"{_width_hint(len(row) > width, mark)}",
-                    path=name,
-                    line=begin,
-                )
+                counts = f"{len(row)} column{'s' * (len(row) != 1)}, but the header has {width}"
+                quote = "Quote the cell that contains one, or" if len(row) > width and mark != "\t" else "Correct or"
+                raise bad_data(name, f"{counts}, separated by {DELIMITER_NAMES[mark]}. {quote} remove the row.", begin)
             if row or width:  # skip empty lines before the header
                 yield begin, row
             width = width or len(row)
             begin = reader.line_num + 1
     except csv.Error as error:
-        check_delimiter(name, opening, mark)
-        raise DataError(
-            f"{name}, line {begin} is not a valid row: {_explain_csv_error(str(error))}. Correct it.",
-            path=name,
-            line=begin,
-        ) from None
-
-
-def _width_hint(is_too_long: bool, mark: str) -> str:
-    if is_too_long and mark != "\t":
-        return f"Quote the cell that contains {DELIMITER_NAME[mark]}, or remove the row."
-    return "Correct or remove the row."
+        raise bad_data(name, f"not a valid row: {_explain_csv_error(str(error))}. Correct it.", begin) from None
 
 
 def _explain_csv_error(problem: str) -> str:
@@ -208,7 +180,6 @@ def _explain_csv_error(problem: str) -> str:
 
 JSON_LINES = {".jsonl", ".ndjson"}
 TEXT_COLUMN = "text"
-MAX_COUNTED = 1_000_000  # rows to read to count the empty ones
 
 
 @dataclass(frozen=True)
@@ -218,6 +189,10 @@ class TextRows:
     column: str
     names: list[str]  # of all columns, or of the keys in the sample
     documents: Iterator[Document]
+
+    @property
+    def others(self) -> list[str]:
+        return [name for name in self.names if name != self.column]
 
     def nonempty(self, file: str | Path) -> Iterator[Document]:
         """Yield the documents that are not empty. Raises if all of them are."""
@@ -229,129 +204,65 @@ class TextRows:
             else:
                 empty += 1
         if empty and not has_text:
-            others = [name for name in self.names if name != self.column]
-            hint = f" Choose another column with {file}:COLUMN: {', '.join(others)}." if others else ""
-            raise DataError(f"The column '{self.column}' of {file} is empty in all {empty:,} rows.{hint}", path=file)
+            hint = f" Choose another column with {file}:COLUMN: {', '.join(self.others)}." if self.others else ""
+            raise bad_data(file, f"the column '{self.column}' is empty in all {empty:,} rows.{hint}")
 
 
-@dataclass(frozen=True)
-class TableSummary:
-    """Which column of a table is read, and how many rows are skipped."""
-
-    column: str
-    names: list[str]
-    rows: int
-    empty: int  # rows without text, which are skipped
-    whole: bool  # whether all rows were counted
-
-    @property
-    def others(self) -> list[str]:
-        return [name for name in self.names if name != self.column]
-
-
-def open_texts(file: str | Path, suffix: str, column: str | None = None) -> TextRows | None:
+def open_texts(file: str | Path, column: str | None = None) -> TextRows | None:
     """Open the texts of a table or of JSON lines; None for other files, and for files without rows."""
+    suffix = format_suffix(file)
     if suffix in DELIMITERS:
         return _texts_of_table(file, suffix, column)
     return texts_of_objects(file, read_lines(file), column) if suffix in JSON_LINES else None
 
 
-def summarize_tables(
-    files: Iterable[str | Path], column: str | None = None
-) -> Iterator[tuple[str | Path, TableSummary]]:
-    """Yield for each table which column is read, and how many of its texts are empty.
-
-    Counts the first `MAX_COUNTED` rows of all files together: a folder of shards may have a hundred gigabytes.
-    """
-    rest = MAX_COUNTED
-    for file in files:
-        texts = open_texts(file, Path(plain_name(file)).suffix.lower(), column)
-        if texts is None:
-            continue
-        counts = Counter(bool(document.text.strip()) for document in islice(texts.documents, rest))
-        rest -= counts.total()
-        whole = next(texts.documents, None) is None
-        yield file, TableSummary(texts.column, texts.names, counts.total(), counts[False], whole)
-
-
 def _texts_of_table(file: str | Path, suffix: str, column: str | None) -> TextRows | None:
     rows = read_rows(file, read_lines(file), suffix, column=column)
     header = [name.strip() for name in next(rows, (0, []))[1]]
-    _check_column(file, header, column)
+    if column is not None and column not in header:
+        hint = did_you_mean(column, header) or f" Choose one with {plain_name(file)}:COLUMN."
+        columns = ", ".join(header)
+        raise UnknownName(f"{file} has no column {column!r}, only {columns}.{hint}", name=column, known=header)
+    _check_unique(file, header, column or TEXT_COLUMN)
     sample = list(islice(rows, SAMPLE_LINES))
     if not sample:
         return None
-    at = _text_column(header, sample, column)
-    return TextRows(header[at], header, _documents(plain_name(file), chain(sample, rows), at))
+    if column or TEXT_COLUMN in header:
+        index = header.index(column or TEXT_COLUMN)
+    else:
+        sizes = [sum(len(row[i]) for _, row in sample if row) for i in range(len(header))]
+        index = sizes.index(max(sizes))
+    texts = (row[index] if row else "" for _, row in chain(sample, rows))
+    documents = (Document(text, f"{plain_name(file)}:{number}") for number, text in enumerate(texts, 1))
+    return TextRows(header[index], header, documents)
 
 
-def _documents(name: str, rows: Iterable[NumberedRow], at: int) -> Iterator[Document]:
-    for number, (_, row) in enumerate(rows, 1):
-        yield Document(row[at] if row else "", f"{name}:{number}")
-
-
-def _check_column(file: str | Path, header: Sequence[str], wanted: str | None) -> None:
-    """Raise if the text column does not exist, or exists twice."""
-    if wanted is not None and wanted not in header:
-        hint = did_you_mean(wanted, header) or f" Choose one with {plain_name(file)}:COLUMN."
-        raise UnknownName(
-            f"{file} has no column {wanted!r}, only {', '.join(header)}.{hint}", name=wanted, known=header
-        )
-    name = wanted or TEXT_COLUMN
+def _check_unique(file: str | Path, header: Sequence[str], name: str) -> None:
     if header.count(name) > 1:
-        raise DataError(f"{file} has {header.count(name)} columns '{name}'. Rename all but one.", path=file)
-
-
-def _text_column(header: Sequence[str], sample: Sequence[NumberedRow], wanted: str | None) -> int:
-    if wanted or TEXT_COLUMN in header:
-        return header.index(wanted or TEXT_COLUMN)
-    sizes = [sum(len(row[i]) for _, row in sample if row) for i in range(len(header))]
-    return sizes.index(max(sizes))
+        raise bad_data(file, f"{header.count(name)} columns '{name}'. Rename all but one.")
 
 
 def texts_of_objects(file: str | Path, source: Iterator[str], key: str | None) -> TextRows | None:
     """Open the texts of JSON lines; None without lines."""
-    objects = read_numbered_objects(file, source, ', such as {"text": …}')
+    objects = read_objects(file, source, ', such as {"text": …}')
     sample = list(islice(objects, SAMPLE_LINES))
     if not sample:
         return None
-    key = key or _text_key([item for _, item in sample])
-    names = list(dict.fromkeys(name for _, item in sample for name, value in item.items() if isinstance(value, str)))
-    return TextRows(key, names, _texts(file, chain(sample, objects), key))
-
-
-def _text_key(sample: Sequence[dict[str, Any]]) -> str:
-    if any(TEXT_COLUMN in item for item in sample):
-        return TEXT_COLUMN
     sizes: Counter[str] = Counter()
-    for item in sample:
-        sizes.update({key: len(value) for key, value in item.items() if isinstance(value, str)})
-    return max(sizes, key=lambda key: sizes[key], default=TEXT_COLUMN)
+    for _, item in sample:
+        sizes.update({name: len(str(item[name])) for name in text_keys(item)})
+    if not key:
+        longest = max(sizes, key=lambda name: sizes[name], default=TEXT_COLUMN)
+        key = TEXT_COLUMN if any(TEXT_COLUMN in item for _, item in sample) else longest
+    return TextRows(key, list(sizes), _documents_of_objects(file, chain(sample, objects), key))
 
 
-def _texts(file: str | Path, objects: Iterable[tuple[int, dict[str, Any]]], key: str) -> Iterator[Document]:
-    name = plain_name(file)
+def _documents_of_objects(
+    file: str | Path, objects: Iterable[tuple[int, Mapping[str, object]]], key: str
+) -> Iterator[Document]:
     for number, item in objects:
-        if not isinstance(item.get(key), str):
-            keys = ", ".join(k for k, v in item.items() if isinstance(v, str)) or "none"
-            raise DataError(
-                f'{file}, line {number} has no text under "{key}"; its keys with text: {keys}. Correct or remove the '
-                f"line, or choose another key: {name}:KEY.",
-                path=file,
-                line=number,
-            )
-        text = item[key].replace("\r\n", "\n")
-        if not _is_encodable(text):
-            raise DataError(f"{file}, line {number} has a lone surrogate. Remove it.", path=file, line=number)
-        yield Document(text, str(item.get("id", f"{name}:{number}")), str(item.get("title", "")))
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        id = str(item.get("id", f"{plain_name(file)}:{number}"))
+        yield Document(text_under(key, item, file, number), id, str(item.get("title", "")))
 
 
 # ------------------------------------------------------------------------------------------------ 4. labeled examples
@@ -426,22 +337,20 @@ class Table:
     rows: list[list[str]] = field(repr=False)
     kind: str = "csv"  # csv, tsv, jsonl, lines
     notes: tuple[str, ...] = ()  # about how it was read, for people
-    objects: list[dict[str, Any]] | None = field(default=None, repr=False)  # of JSON lines
+    objects: list[dict[str, object]] | None = field(default=None, repr=False)  # of JSON lines
 
     def column(self, name: str) -> list[str]:
         if name not in self.header:
-            known = ", ".join(self.header[:MAX_COLUMNS_NAMED]) + (", …" if len(self.header) > MAX_COLUMNS_NAMED else "")
-            raise UnknownName(
-                f"{self.name} has no column '{name}', only {known}. Choose with --text, --text-pair and --label.",
-                name=name,
-                known=self.header,
+            columns = ", ".join(self.header[:MAX_COLUMNS_NAMED]) + (
+                ", …" if len(self.header) > MAX_COLUMNS_NAMED else ""
             )
-        if self.header.count(name) > 1:
-            raise DataError(
-                f"{self.name} has {self.header.count(name)} columns '{name}'. Rename all but one.", path=self.name
+            message = (
+                f"{self.name} has no column '{name}', only {columns}. Choose with --text, --text-pair and --label."
             )
-        at = self.header.index(name)
-        return [row[at] for row in self.rows]
+            raise UnknownName(message, name=name, known=self.header)
+        _check_unique(self.name, self.header, name)
+        index = self.header.index(name)
+        return [row[index] for row in self.rows]
 
     def rows_of(self, columns: Columns) -> Rows:
         texts = self.column(columns.text)
@@ -472,7 +381,7 @@ def read_table(path: str | Path, header: Header | None = None, source: Iterator[
     first line is a `header`, and else plain lines, in which a tab separates two texts. `source` are the lines, if they
     have been read already.
     """
-    name, suffix = FROM_STDIN if str(path) == STDIN else str(path), Path(plain_name(path)).suffix.lower()
+    name, suffix = display_name(path), format_suffix(path)
     source = read_lines(path) if source is None else source
     if suffix in DELIMITERS:
         table = _read_delimited(name, source, suffix)
@@ -481,10 +390,7 @@ def read_table(path: str | Path, header: Header | None = None, source: Iterator[
         first = opening[-1].rstrip("\n") if opening else ""
         table = _read_undeclared(name, first, chain(opening, source), suffix, header)
     if not table.rows:
-        file = "Standard input" if name == FROM_STDIN else name
-        raise DataError(
-            f"{file} has no rows. Expected one example per line, after a header if it is a table.", path=name
-        )
+        raise bad_data(name, "no rows. Expected one example per line, after a header if it is a table.")
     return table
 
 
@@ -499,10 +405,9 @@ def _until_first_line(source: Iterator[str]) -> Iterator[str]:
 def _read_undeclared(name: str, first: str, source: Iterator[str], suffix: str, header: Header | None) -> Table:
     opening = first.lstrip()
     if opening.startswith("[") and (suffix == ".json" or opening[1:].lstrip()[:1] in ("", "{")):
-        convert = (
-            "… | jq -c '.[]' | nextword …" if name == FROM_STDIN else f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
-        )
-        raise DataError(f"{name} is a JSON list; expected one object per line. Convert it: {convert}", path=name)
+        convert = f"jq -c '.[]' {name} > {Path(name).stem}.jsonl"
+        convert = "… | jq -c '.[]' | nextword …" if name == FROM_STDIN else convert
+        raise bad_data(name, f"a JSON list; expected one object per line. Convert it: {convert}")
     if suffix in TABLE_JSON_SUFFIXES or opening.startswith("{"):
         return _read_json_lines(name, source)
     mark = find_delimiter(first, header) if header else ""
@@ -531,12 +436,12 @@ def _blank_note(n: int) -> tuple[str, ...]:
 
 
 def _read_json_lines(name: str, source: Iterator[str]) -> Table:
-    objects = list(read_objects(name, source, ', such as {"text": …}'))
+    objects = [item for _, item in read_objects(name, source, ', such as {"text": …}')]
     header = list(dict.fromkeys(key for item in objects for key in item))
     return Table(name, header, [[_cell(item.get(key)) for key in header] for item in objects], "jsonl", (), objects)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

@@ -33,12 +33,13 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, MissingFile, UnknownName, did_you_mean
+from nextword.core.errors import InvalidSetting, MissingFile, UnknownName, bad_data, invalid, unknown
 from nextword.core.types import Document
 from nextword.data.catalog import Entry, data_home
-from nextword.data.corpus import HELD_OUT, SPLITS, Corpus, assign_split
-from nextword.data.files import read_lines
-from nextword.data.parallel_files import ParallelCorpus, hash_file
+from nextword.data.corpus import HELD_OUT, SPLITS, Corpus, TextSource, assign_split
+from nextword.data.files import Hasher, hash_file, read_lines, read_toml_tables, require_nonempty
+from nextword.data.mixture import is_number
+from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.squad import read_squad
 
 PLACE = re.compile(r"\{(\w+)\}")
@@ -84,11 +85,7 @@ class Task:
         try:
             source, target = (PLACE.sub(lambda m: row[m[1]], template) for template in (self.source, self.target))
         except KeyError as error:
-            raise UnknownName(
-                f"Task {self.name}: unknown field {{{error.args[0]}}} in a template; the fields are {', '.join(row)}.",
-                name=str(error.args[0]),
-                known=row,
-            ) from None
+            raise unknown("field", error.args[0], row, where=f"A template of task {self.name}") from None
         return source, target
 
     def _label(self, value: str, where: str) -> str:
@@ -96,15 +93,9 @@ class Task:
             try:
                 return round_to_step(float(value), self.step)
             except ValueError:
-                raise DataError(
-                    f"{where}: the label {value!r} of task {self.name} is not a number.", path=where
-                ) from None
+                raise bad_data(where, f"the label {value!r} of task {self.name} is not a number.") from None
         if value not in self.labels:
-            raise UnknownName(
-                f"{where}: unknown label {value!r}; the labels of task {self.name} are {', '.join(self.labels)}.",
-                name=value,
-                known=self.labels,
-            )
+            raise unknown(f"label of task {self.name}", value, self.labels, where=where)
         return self.labels[value]
 
 
@@ -132,28 +123,25 @@ class TaskFiles:
         return (document for document, _ in self.examples())
 
     def examples(self) -> Iterator[Example]:
-        read = _read_squad if self.task.reader == "squad" else _read_table
-        is_empty = True
         for path in self.files:
-            for at, row, answers in read(path, self.task):
-                where = f"{path.name}:{at}"
-                source, target = self.task.fill_templates(row, where)
-                if source.strip() == self.task.prefix.strip() or not target.strip():
-                    raise DataError(
-                        f"{path}, {at}: one side of the pair is empty ({source[:40]!r} → {target[:40]!r}). Remove the "
-                        "line, or fill it in.",
-                        path=path,
-                    )
-                is_empty = False
-                yield Document(target, where, source=source), answers or (target,)
-        if is_empty:
-            files = ", ".join(map(str, self.files))
-            raise DataError(f"{files} has no examples of task {self.task.name}.", path=self.files[0])
+            yield from require_nonempty(self._read(path), path, f"no examples of task {self.task.name}.")
+
+    def _read(self, path: Path) -> Iterator[Example]:
+        read = _read_squad if self.task.reader == "squad" else _read_table
+        for place, row, answers in read(path, self.task):
+            id = f"{path.name}:{place}"
+            source, target = self.task.fill_templates(row, id)
+            if source.strip() == self.task.prefix.strip() or not target.strip():
+                sides = f"{source[:40]!r} → {target[:40]!r}"
+                raise bad_data(
+                    path, f"{place}: one side of the pair is empty ({sides}). Remove the line, or fill it in."
+                )
+            yield Document(target, id, source=source), answers or (target,)
 
     def size(self) -> int | None:
         return None
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(FORMAT + repr(self.task).encode())
         for path in self.files:
             hash_file(hasher, path)
@@ -179,7 +167,7 @@ class TaskPairs:
     def size(self) -> int | None:
         return self.corpus.bytes(self.split)
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(FORMAT + f"{self.task!r} {self.split} {self.corpus.fingerprint};".encode())
 
 
@@ -197,39 +185,34 @@ def has_labels(task: Task, path: Path) -> bool:
 TaskRow = tuple[str, dict[str, str], tuple[str, ...]]  # place, fields, all correct answers (empty: the target)
 
 
-def _names(column: Any) -> Sequence[str]:
+def _names(column: str | Sequence[str]) -> Sequence[str]:
     return [column] if isinstance(column, str) else column
 
 
 def _read_table(path: Path, task: Task) -> Iterator[TaskRow]:
     """Read a table. Quotation marks do not quote: GLUE has some that are never closed."""
     is_numbered = all(isinstance(column, int) for column in task.fields.values())
-    at: dict[str, int] = dict(task.fields) if is_numbered else {}
+    columns: dict[str, int] = dict(task.fields) if is_numbered else {}
     for number, line in enumerate(read_lines(path), 1):
         cells = line.rstrip("\n").split("\t")
-        if not at:
-            at = {name: _find_column(path, task, cells, _names(column)) for name, column in task.fields.items()}
-        elif len(cells) > max(at.values()):
-            yield f"line {number}", {name: cells[i].strip() for name, i in at.items()}, ()
+        if not columns:
+            columns = {name: _find_column(path, task, cells, _names(names)) for name, names in task.fields.items()}
+        elif len(cells) > max(columns.values()):
+            yield f"line {number}", {name: cells[i].strip() for name, i in columns.items()}, ()
         elif line.strip():
-            raise DataError(
-                f"{path}, line {number} has {len(cells)} column{'s' * (len(cells) != 1)}; task {task.name} needs "
-                f"{max(at.values()) + 1}. Correct or remove the line.",
-                path=path,
-                line=number,
+            counts = (
+                f"{len(cells)} column{'s' * (len(cells) != 1)}; task {task.name} needs {max(columns.values()) + 1}."
             )
+            raise bad_data(path, f"{counts} Correct or remove the line.", number)
 
 
 def _find_column(path: Path, task: Task, header: Sequence[str], names: Sequence[str]) -> int:
     for name in names:
         if name in header:
             return header.index(name)
-    raise UnknownName(
-        f"{path} has no column {' or '.join(map(repr, names))}, which task {task.name} needs. Its first line is "
-        f"{' | '.join(header)[:100]!r}.",
-        name=names[0],
-        known=header,
-    )
+    missing = f"no column {' or '.join(map(repr, names))}, which task {task.name} needs"
+    message = f"{path} has {missing}. Its first line is {' | '.join(header)[:100]!r}."
+    raise UnknownName(message, name=names[0], known=header)
 
 
 def _read_squad(path: Path, task: Task) -> Iterator[TaskRow]:
@@ -247,7 +230,10 @@ DENOISE = "text"  # reader of plain text, for span corruption
 TASK_KEYS = ("name", "data", "rate", "prefix", "source", "target", "labels", "metrics", "longer")  # keys of a [[task]]
 EXAMPLE = '[[task]]\nname = "sst2"\n[[task]]\nname = "headline"\nprefix = "headline: "\ndata = "my.jsonl:text-title"'
 
-Opener = Callable[..., Any]
+Opener = Callable[[str], Corpus]
+
+
+ParsedTask = tuple[Task, str, float | None]  # the task, its data if not its own, its rate if fixed
 
 
 @dataclass(frozen=True)
@@ -282,23 +268,28 @@ class Member:
     corpus: Corpus
 
     @property
-    def plain(self) -> bool:
+    def is_plain(self) -> bool:
         return self.task.reader == DENOISE
 
     def documents(self, split: str) -> Iterator[Document]:
         """Yield pairs; for a plain text, with an empty source."""
         for document in self.corpus.documents(split):
-            yield replace(document, source="") if self.plain else document
+            yield replace(document, source="") if self.is_plain else document
 
     def examples(self, split: str) -> Iterator[Example]:
         """Yield pairs, each with all correct targets."""
-        held, texts = self.corpus.held_out, self.corpus.texts
-        if split in texts and split not in held and not (split == "train" and held):
-            yield from texts[split].examples()  # type: ignore[attr-defined]
+        held_out, texts = self.corpus.held_out, self.corpus.texts
+        if split in texts and split not in held_out and not (split == "train" and held_out):
+            yield from _examples(texts[split])
             return
-        for document, answers in texts["train"].examples():  # type: ignore[attr-defined]
-            if assign_split(document.source or "", held) == split:
+        for document, answers in _examples(texts["train"]):
+            if assign_split(document.source or "", held_out) == split:
                 yield document, answers
+
+
+def _examples(text: TextSource) -> Iterator[Example]:
+    assert isinstance(text, (TaskFiles, TaskPairs))
+    return text.examples()
 
 
 @dataclass(frozen=True)
@@ -316,7 +307,7 @@ class JoinedTasks:
     def size(self) -> int | None:
         return None
 
-    def update(self, hasher: Any) -> None:
+    def update(self, hasher: Hasher) -> None:
         hasher.update(f"tasks {self.split} {self.mixing!r};".encode())
         for member in self.members:
             hasher.update(f"{member.task.name}:{member.corpus.fingerprint};".encode())
@@ -331,7 +322,7 @@ class Tasks(ParallelCorpus):
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        return tuple(member.task.prefix for member in self.members if not member.plain)
+        return tuple(member.task.prefix for member in self.members if not member.is_plain)
 
 
 # ------------------------------------------------------------------------------------------------ text_to_text.toml
@@ -352,12 +343,8 @@ def _task(given: Mapping[str, Any]) -> Task:
 
 
 def unknown_task_error(name: str) -> UnknownName:
-    return UnknownName(
-        f"Unknown task {name!r}.{did_you_mean(name.lower(), tasks())} The tasks are {', '.join(tasks())}; define your "
-        "own in a .toml file (docs/text-to-text.md).",
-        name=name,
-        known=tasks(),
-    )
+    own = "define your own in a .toml file (docs/text-to-text.md)"
+    return unknown("task", name, tasks(), hint=f"The tasks are {', '.join(tasks())}; {own}.")
 
 
 # ------------------------------------------------------------------------------------------------ parsing a spec
@@ -388,10 +375,8 @@ def open_tasks(spec: str, open_parallel: Opener, open_corpus: Opener) -> Tasks:
     members = tuple(_open_member(task, data, open_parallel, open_corpus) for task, data, _ in parsed)
     for member in members:
         if "train" not in member.corpus.splits and len(members) > 1:
-            raise DataError(
-                f"Task {member.task.name}: {member.corpus.name} has no train split.", path=member.corpus.name
-            )
-    texts: dict[str, Any] = {}
+            raise bad_data(member.corpus.name, f"no train split, which task {member.task.name} needs.")
+    texts: dict[str, TextSource] = {}
     for split in SPLITS:
         if own := tuple(member for member in members if split in member.corpus.splits):
             texts[split] = JoinedTasks(own, split, mixing)
@@ -400,12 +385,12 @@ def open_tasks(spec: str, open_parallel: Opener, open_corpus: Opener) -> Tasks:
     return Tasks(name, description, texts, members=members, mixing=mixing)
 
 
-def _parse_spec(spec: str) -> tuple[list[tuple[Task, str, float | None]], dict[str, Any]]:
+def _parse_spec(spec: str) -> tuple[list[ParsedTask], dict[str, object]]:
     """Return each task with its data (if not its own) and its rate (if fixed), and the mixing options."""
     if not spec.startswith(NAME):
         return _from_file(Path(spec).expanduser())
     parts = spec.removeprefix(NAME).split(",")
-    parsed: list[tuple[Task, str, float | None]] = []
+    parsed: list[ParsedTask] = []
     for item in parts[0].split("+"):
         name, _, data = item.strip().partition(":")
         if name not in tasks():
@@ -413,7 +398,7 @@ def _parse_spec(spec: str) -> tuple[list[tuple[Task, str, float | None]], dict[s
         if any(name == task.name and data == other for task, other, _ in parsed):
             raise InvalidSetting(f"{spec} names the task {name} twice.", key="tasks", value=name)
         parsed.append((tasks()[name], data, None))
-    options: dict[str, Any] = {}
+    options: dict[str, object] = {}
     for item in parts[1:]:
         key, equals, value = item.strip().partition("=")
         try:
@@ -423,33 +408,17 @@ def _parse_spec(spec: str) -> tuple[list[tuple[Task, str, float | None]], dict[s
     return parsed, options
 
 
-def _from_file(path: Path) -> tuple[list[tuple[Task, str, float | None]], dict[str, Any]]:
-    try:
-        options = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError:
-        raise MissingFile(f"The file of tasks {path} does not exist.", path=path) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is not TOML ({error}). Expected\n{EXAMPLE}", path=path) from None
-    tables = options.pop("task", None)
-    if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
-        raise DataError(f"{path} has no tasks. Expected tables like\n{EXAMPLE}", path=path)
-    parsed: list[tuple[Task, str, float | None]] = []
+def _from_file(path: Path) -> tuple[list[ParsedTask], dict[str, object]]:
+    options, tables = read_toml_tables(path, "task", EXAMPLE)
+    parsed: list[ParsedTask] = []
     for number, table in enumerate(tables, 1):
         where = f"{path}, task {number}"
         for key in table:
             if key not in TASK_KEYS:
-                raise UnknownName(
-                    f"{where}: unknown key {key!r}.{did_you_mean(key, TASK_KEYS)} The keys are {', '.join(TASK_KEYS)}.",
-                    name=key,
-                    known=TASK_KEYS,
-                )
+                raise unknown("key", key, TASK_KEYS, where=where)
         rate = table.pop("rate", None)
-        if rate is not None and not (_is_number(rate) and 0 < rate < 1):
-            raise InvalidSetting(
-                f"{where}: rate = {rate!r}; expected a fraction of all examples, between 0 and 1.",
-                key="rate",
-                value=rate,
-            )
+        if rate is not None and not (is_number(rate) and 0 < rate < 1):
+            raise invalid("rate", rate, "must be a fraction of all examples, between 0 and 1.", where)
         parsed.append((*_parse_task(where, path.parent, table), rate))
     return parsed, options
 
@@ -468,43 +437,24 @@ def _parse_task(where: str, folder: Path, table: dict[str, Any]) -> tuple[Task, 
     if name in tasks():
         return replace(tasks()[name], **changes), data
     if not name or not data or "source" not in changes:
-        raise UnknownName(
-            f"{where}: {name!r} is not a known task ({', '.join(tasks())}). Your own task needs a name, a prefix and "
-            f"pairs as data:\n{EXAMPLE}",
-            name=name,
-            known=tasks(),
-        )
+        own = f"Your own task needs a name, a prefix and pairs as data:\n{EXAMPLE}"
+        raise unknown("task", name, tasks(), where=where, hint=f"The tasks are {', '.join(tasks())}. {own}")
     defaults: dict[str, Any] = {"target": "{target}", "metrics": ("bleu", "chrf")}
     return Task(name, title=name, reader="pairs", **{**defaults, **changes}), data
 
 
-def _mixing(spec: str, options: dict[str, Any], rates: tuple[float | None, ...]) -> Mixing:
-    known = {"limit": LIMIT, "temperature": 1.0, "equal": False}
+def _mixing(spec: str, options: Mapping[str, object], rates: tuple[float | None, ...]) -> Mixing:
+    defaults = {"limit": LIMIT, "temperature": 1.0, "equal": False}
     for key in options:
-        if key not in known:
-            raise UnknownName(
-                f"{spec}: unknown option {key!r}. Expected limit=NUMBER, temperature=NUMBER or equal, after a comma or "
-                "as a key of the file.",
-                name=key,
-                known=known,
-            )
-    limit, temperature, equal = (options.get(key, default) for key, default in known.items())
-    if not (_is_number(limit) and limit >= 1) or not (_is_number(temperature) and temperature >= 1):
-        is_limit = not (_is_number(limit) and limit >= 1)
-        raise InvalidSetting(
-            f"{spec}: limit = {limit!r} and temperature = {temperature!r}; expected numbers of at least 1.",
-            key="limit" if is_limit else "temperature",
-            value=limit if is_limit else temperature,
-        )
+        if key not in defaults:
+            raise unknown("option", key, ("limit=NUMBER", "temperature=NUMBER", "equal"), where=spec)
+    limit, temperature, is_equal = (options.get(key, default) for key, default in defaults.items())
+    for key, value in (("limit", limit), ("temperature", temperature)):
+        if not (is_number(value) and value >= 1):
+            raise invalid(key, value, "must be a number of at least 1.", spec)
     if math.fsum(rate or 0.0 for rate in rates) > (1.0 if all(rates) else 1.0 - 1e-9):
-        raise InvalidSetting(
-            f"{spec}: the rates leave nothing for the other tasks. Lower them.", key="rate", value=rates
-        )
-    return Mixing(int(limit), math.inf if equal else float(temperature), rates)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and not math.isnan(value)
+        raise invalid("rate", rates, "leaves nothing for the other tasks. Lower the rates.", spec)
+    return Mixing(int(limit), math.inf if is_equal else float(temperature), rates)
 
 
 # ------------------------------------------------------------------------------------------------ opening a task
@@ -513,26 +463,15 @@ def _is_number(value: Any) -> bool:
 def _open_member(task: Task, data: str, open_parallel: Opener, open_corpus: Opener) -> Member:
     if task.reader == DENOISE:
         if not data:
-            raise InvalidSetting(
-                f"Task {task.name} needs a text: {NAME}{task.name}:python, or a path.", key="data", value=data
-            )
+            raise InvalidSetting(f"Task {task.name} needs a text: {NAME}{task.name}:python, or a path.", key="data")
         return Member(task, open_corpus(data))
     if data or task.reader == "pairs":
-        task = replace(task, **_pair_templates(task))
-        return Member(task, _task_of_pairs(task, open_parallel(data or task.data[0])))
+        if task.reader != "pairs":  # its own files have other fields
+            task = replace(task, reader="pairs", source=f"{task.prefix}{{source}}", target="{target}")
+        base = open_parallel(data or task.data[0])
+        texts = {split: TaskPairs(task, base, split) for split in base.splits}
+        return Member(task, ParallelCorpus(f"{task.name} ({base.name})", base.source, texts))
     return Member(task, _task_of_files(task))
-
-
-def _pair_templates(task: Task) -> dict[str, Any]:
-    """Return templates for pairs, for a task whose own files have other fields: its prefix and the source."""
-    if task.reader == "pairs":
-        return {}
-    return {"reader": "pairs", "source": f"{task.prefix}{{source}}", "target": "{target}"}
-
-
-def _task_of_pairs(task: Task, base: Corpus) -> Corpus:
-    texts = {split: TaskPairs(task, base, split) for split in base.splits}
-    return ParallelCorpus(f"{task.name} ({base.name})", base.source, texts)
 
 
 def _task_of_files(task: Task) -> Corpus:
@@ -541,14 +480,14 @@ def _task_of_files(task: Task) -> Corpus:
     entry = Entry(task.data[0], task.title, "text", "", "", layout, aliases=task.data[1:])
     folder = entry.find_folder()
     if folder is None:
-        raise MissingFile(
-            f"The data of task {task.name} ({task.title}) is not on this machine. Put the official files into "
-            f"{data_home() / task.data[0]}, or into {task.data[0]} in a folder of $NEXTWORD_DATA.",
-            path=data_home() / task.data[0],
+        place = f"{data_home() / task.data[0]}, or into {task.data[0]} in a folder of $NEXTWORD_DATA"
+        message = (
+            f"The data of task {task.name} ({task.title}) is not on this machine. Put the official files into {place}."
         )
+        raise MissingFile(message, path=data_home() / task.data[0])
     files = {s: paths for s, paths in entry.locate(folder).items() if all(has_labels(task, path) for path in paths)}
     if not files:
-        raise DataError(f"{folder} has no labeled file for task {task.name}. Expected {dict(task.files)}.", path=folder)
+        raise bad_data(folder, f"no labeled file for task {task.name}. Expected {dict(task.files)}.")
     texts = {split: TaskFiles(task, tuple(files[split])) for split in SPLITS if split in files}
     missing = {"valid": HELD_OUT["valid"]} if "valid" not in texts and "train" in texts else {}
     note = "; valid taken out of train by hash" if missing else ""

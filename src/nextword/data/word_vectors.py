@@ -17,13 +17,23 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting, MissingFile, NextwordError, UnknownName, did_you_mean
+from nextword.core.errors import (
+    DataError,
+    InvalidSetting,
+    MissingFile,
+    NextwordError,
+    UnknownName,
+    bad_data,
+    did_you_mean,
+    invalid,
+)
 from nextword.core.types import Vocabulary
-from nextword.data.catalog import ALL, find_entry, not_installed_error
+from nextword.data.catalog import ALL, find_entry
 from nextword.data.files import read_lines
 
 BLOCK_SIZE = 4096  # lines to parse at once
@@ -64,14 +74,12 @@ class Vectors:
     def nearest(self, weights: Mapping[str, float], k: int = 10) -> list[tuple[str, float]]:
         """Return the k words closest to this weighted sum of normalized vectors, with cosines (3CosAdd)."""
         if k < 1:
-            raise InvalidSetting(f"k = {k}; expected 1 or more.", key="k", value=k)
+            raise invalid("k", k, "must be 1 or more.")
         given = [self.place(word) for word in weights]
         query = np.array(list(weights.values()), np.float32) @ self.unit[given]
         length = float(np.linalg.norm(query))
         if length < 1e-6:
-            raise DataError(
-                f"The vectors of {' and '.join(weights)} sum to zero, which has no direction.", path=self.name
-            )
+            raise bad_data(self.name, f"the vectors of {' and '.join(weights)} sum to zero, which has no direction.")
         cosines = self.unit @ (query / length)
         cosines[given] = -np.inf
         k = min(k, len(self) - len(set(given)))
@@ -102,11 +110,8 @@ def parse_sum(text: str) -> dict[str, float]:
             sign, weights = None, {}
             break
     if sign is not None or not weights:
-        raise InvalidSetting(
-            f"{text!r} is not a sum of words. Expected words separated by + or -: king - man + woman.",
-            key="words",
-            value=text,
-        )
+        message = f"{text!r} is not a sum of words. Expected words separated by + or -: king - man + woman."
+        raise InvalidSetting(message, key="words", value=text)
     return weights
 
 
@@ -114,17 +119,11 @@ def find_vectors(spec: str | Path) -> Path:
     """Return the file at a path, or the first file of a name in the catalog (`glove`)."""
     entry = find_entry(spec) if isinstance(spec, str) else None
     if entry is not None and entry.kind == KIND:
-        folder = entry.find_folder()
-        if folder is None:
-            raise not_installed_error(entry)
-        return entry.locate(folder)[ALL][0]
+        return entry.locate(entry.require_folder())[ALL][0]
     path = Path(spec).expanduser()
     if not path.is_file():
-        raise MissingFile(
-            f"No word vectors at {spec}. Expected a text file with a word and its numbers per line, optionally .gz or "
-            ".xz, or a name such as glove (`nextword data` lists them).",
-            path=spec,
-        )
+        expected = "a text file with a word and its numbers per line, perhaps as .gz or .xz, or a name such as glove"
+        raise MissingFile(f"No word vectors at {spec}. Expected {expected}.", path=spec)
     return path
 
 
@@ -133,9 +132,9 @@ def has_vectors(path: Path) -> bool | None:
     try:
         source = read_lines(path)
         first, second = next(source, ""), next(source, "")
-        header = first.split()
-        if len(header) == 2 and all(part.isdigit() for part in header):
-            return True if len(second.split(" ")) > int(header[1]) >= 1 else None
+        header = _parse_header(first)
+        if header is not None:
+            return True if len(second.split(" ")) > header[1] >= 1 else None
         width, _ = _open_rows(path)
         return False if width > 1 else None
     except NextwordError:
@@ -187,19 +186,11 @@ def vectors_for(vocabulary: Vocabulary, spec: str | Path, width: int, key: str) 
     words = [piece.decode("utf-8", "replace").strip() for piece in vocabulary.pieces]
     vectors = read_vectors(spec, only=words)
     if vectors.width != width:
-        raise InvalidSetting(
-            f"[model] {key} = {width}, but the vectors in {vectors.name} have dimension {vectors.width}. Set {key} = "
-            f"{vectors.width}, or use other vectors.",
-            key=key,
-            value=width,
-        )
+        problem = f"is not the dimension of the vectors in {vectors.name}, {vectors.width}. Set {key} to that."
+        raise invalid(key, width, problem, "[model]")
     if not len(vectors):
-        raise DataError(
-            f"None of the {len(words):,} words of the tokenizer has a vector in {vectors.name}. Use a tokenizer of "
-            "kind "
-            '"lexicon".',
-            path=vectors.name,
-        )
+        problem = f"no vector for any of the {len(words):,} words of the tokenizer."
+        raise bad_data(vectors.name, f'{problem} Use a tokenizer of kind "lexicon".')
     matrix = vectors.matrix_of(words)
     matrix[list(vocabulary.special.values())] = 0
     return matrix
@@ -208,32 +199,30 @@ def vectors_for(vocabulary: Vocabulary, spec: str | Path, width: int, key: str) 
 # ------------------------------------------------------------------------------------------------ lines
 
 
+def _parse_header(line: str) -> tuple[int, int] | None:
+    """Return the number of words and the dimension, if this is word2vec's header."""
+    cells = line.split()
+    return (int(cells[0]), int(cells[1])) if len(cells) == 2 and all(cell.isdigit() for cell in cells) else None
+
+
 def _open_rows(path: Path) -> tuple[int, Iterator[tuple[int, str]]]:
     """Return the dimension, and the lines with vectors, numbered. The first line decides about both."""
     source = enumerate(read_lines(path), 1)
-    number, first = next(source, (0, ""))
+    number, first = next(source, (1, ""))
+    rows = ((number, line) for number, line in source if line.strip())
     cells = first.split()
-    if len(cells) == 2 and all(part.isdigit() for part in cells):
-        count, width = map(int, cells)
+    if header := _parse_header(first):
+        count, width = header
         if width < 1:
-            raise DataError(f"{path}, line 1: the dimension is {width}; expected 1 or more.", path=path, line=1)
-        return width, _check_count(path, count, _skip_empty(source))
+            raise bad_data(path, f"the dimension is {width}; expected 1 or more.", 1)
+        return width, _check_count(path, count, rows)
     width = len(cells) - 1
     while width > 1 and not all(map(_is_number, cells[-width:])):  # a word with spaces
         width -= 1
     if width < 1 or not _is_number(cells[-1]):
-        raise DataError(
-            f"{path}, line {number or 1} is {first.strip()[:60]!r}. Expected a word and its numbers, such as "
-            "`the 0.1 -0.2 …`, or the number of words and the dimension.",
-            path=path,
-            line=number or 1,
-        )
-
-    def rows() -> Iterator[tuple[int, str]]:
-        yield number, first
-        yield from _skip_empty(source)
-
-    return width, rows()
+        expected = "a word and its numbers, such as `the 0.1 -0.2 …`, or the number of words and the dimension"
+        raise bad_data(path, f"{first.strip()[:60]!r}. Expected {expected}.", number)
+    return width, chain([(number, first)], rows)
 
 
 def _check_count(path: Path, expected: int, rows: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
@@ -243,14 +232,8 @@ def _check_count(path: Path, expected: int, rows: Iterator[tuple[int, str]]) -> 
         count += 1
         yield row
     if count < expected:
-        raise DataError(
-            f"{path} is truncated: its header says {expected:,} words, but only {count:,} follow. Copy the file again.",
-            path=path,
-        )
-
-
-def _skip_empty(source: Iterator[tuple[int, str]]) -> Iterator[tuple[int, str]]:
-    return ((number, line) for number, line in source if line.strip())
+        counts = f"its header says {expected:,} words, but only {count:,} follow"
+        raise bad_data(path, f"truncated: {counts}. Copy the file again.")
 
 
 def _split_line(path: Path, number: int, line: str, width: int) -> tuple[str, str]:
@@ -263,12 +246,8 @@ def _split_line(path: Path, number: int, line: str, width: int) -> tuple[str, st
     parts = line.split(" ")
     word, rest = " ".join(parts[:-width]), parts[1:-width]
     if spaces < width or all(map(_is_number, rest)):
-        raise DataError(
-            f"{path}, line {number} has {spaces} numbers after {parts[0][:40]!r}; expected {width}. Correct or remove "
-            "the line.",
-            path=path,
-            line=number,
-        )
+        problem = f"{spaces} numbers after {parts[0][:40]!r}; expected {width}."
+        raise bad_data(path, f"{problem} Correct or remove the line.", number)
     return word, " ".join(parts[-width:])
 
 
@@ -292,12 +271,8 @@ def _number_error(path: Path, block: Sequence[tuple[int, str]], width: int) -> D
         odd = next((part for part in numbers.split() if not _is_number(part)), None)
         if odd is not None or len(numbers.split()) != width:
             problem = f"{odd!r}, which is not a number" if odd is not None else f"{len(numbers.split())} numbers"
-            return DataError(
-                f"{path}, line {number} has {problem}; expected {width} numbers. Correct or remove it.",
-                path=path,
-                line=number,
-            )
-    return DataError(f"Cannot parse the numbers in lines {block[0][0]} to {block[-1][0]} of {path}.", path=path)
+            return bad_data(path, f"{problem}; expected {width} numbers. Correct or remove the line.", number)
+    return bad_data(path, f"cannot parse the numbers in lines {block[0][0]} to {block[-1][0]}.")
 
 
 def _is_number(text: str) -> bool:

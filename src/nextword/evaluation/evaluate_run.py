@@ -287,7 +287,7 @@ def _measure_tasks(
 
     A task without the split is measured on its first of test, valid and train.
     """
-    members = [member for member in corpus.members if not member.plain]  # denoising has no metric
+    members = [member for member in corpus.members if not member.is_plain]  # denoising has no metric
     if not members:
         raise DataError(f"{corpus.name} has no task with a metric: denoising has none.", path=corpus.name)
     results = []

@@ -26,7 +26,7 @@ def run(*words: str) -> str:
 def test_list_has_every_entry() -> None:
     rows = json.loads(run("--json"))
     assert [row["name"] for row in rows] == ["web", "kjv", "python", *catalog()]
-    assert all(row["licence"] for row in rows)
+    assert all(row["license"] for row in rows)
     shown = run()
     assert "wikitext-103" in shown
     assert "CC BY-SA" in shown

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from nextword.core.errors import DataError, MissingFile, UnknownName
-from nextword.data.conll import detect_scheme, is_tagged, open_tagged, python_names, read_tagged
+from nextword.data.conll import detect_scheme, is_tagged, open_tagged, read_tagged
+from nextword.data.python_names import python_names
 from tests.support.errors import raises
 
 COLUMNS = """-DOCSTART- -X- O O

@@ -18,8 +18,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nextword.core.errors import DataError, InvalidSetting, UnknownName
+from nextword.data.corpus import split_of_name
 from nextword.data.parallel import open_parallel
-from nextword.data.parallel_files import split_of_name, tatoeba_columns
+from nextword.data.parallel_files import tatoeba_columns
 from tests.support.errors import raises
 
 PAIRS = [("Go.", "Geh."), ("“Hi”, she said", "„Hallo“, sagte sie"), ("a\tb", "c  d "), (" 1 < 2 & 3", "x\u2028y")]

@@ -231,7 +231,7 @@ def test_describe_reading_counts_empty_texts(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "c.txt").write_text("one\n\ntwo\n")
     assert describe_reading(f"{tmp_path}/c.txt") == []
     assert len(describe_reading(str(tmp_path))) == 4  # two for each table of the folder
-    monkeypatch.setattr("nextword.data.tables.MAX_COUNTED", 2)
+    monkeypatch.setattr("nextword.data.opening.MAX_COUNTED", 2)
     assert "1 of the first 2 rows" in describe_reading(f"{tmp_path}/a.csv")[1]
     assert len(describe_reading(str(tmp_path))) == 3  # the rows of b.jsonl are beyond the limit
 

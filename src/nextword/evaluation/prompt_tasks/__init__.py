@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, invalid, unknown
-from nextword.data.catalog import Entry, find_entry, not_installed_error
+from nextword.data.catalog import Entry, find_entry
 from nextword.data.files import plain_name, read_lines, read_objects
 
 FOLDER = Path(__file__).parent
@@ -214,10 +214,7 @@ def _find_files(task: PromptTask, split: str, folder: str | Path | None) -> list
 def _find_folder(task: PromptTask, entry: Entry | None) -> Path:
     """Where the catalog has the data set, or the path next to the task's file."""
     if entry is not None:
-        installed = entry.find_folder()
-        if installed is None:
-            raise not_installed_error(entry)
-        return installed
+        return entry.require_folder()
     neighbor = task.folder / task.data
     if not neighbor.exists():
         raise MissingFile(
@@ -273,7 +270,7 @@ def _read_csv(files: Sequence[Path], task: PromptTask) -> Iterator[Row]:
 
 def _read_jsonl(files: Sequence[Path], task: PromptTask) -> Iterator[Row]:
     for file in files:
-        for row in read_objects(file, read_lines(file)):
+        for _, row in read_objects(file, read_lines(file)):
             yield {key: value if isinstance(value, str) else json.dumps(value) for key, value in row.items()}
 
 

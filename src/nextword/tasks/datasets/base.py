@@ -16,7 +16,7 @@ from pathlib import Path
 
 from nextword.core.errors import DataError, NextwordError
 from nextword.data.catalog import Entry, find_entry
-from nextword.data.files import plain_name, read_lines, read_numbered_objects, read_objects
+from nextword.data.files import plain_name, read_lines, read_objects
 from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Rows, choose_held_out
 from nextword.data.tables import read_rows as table_rows
 
@@ -74,7 +74,7 @@ def table_header(source: str) -> list[str]:
     try:
         if suffix in DELIMITERS:
             return next(table_rows(name, read_lines(path), suffix), (0, []))[1]
-        return list(next(read_objects(name, read_lines(path)), {})) if suffix in TABLE_JSON_SUFFIXES else []
+        return list(next(read_objects(name, read_lines(path)), (0, {}))[1]) if suffix in TABLE_JSON_SUFFIXES else []
     except NextwordError:  # reading it says what is wrong
         return []
 
@@ -251,7 +251,7 @@ def _index(file: Path, header: Sequence[str], column: Column, optional: bool) ->
 def read_jsonl(file: Path, spec: ColumnSpec) -> Rows:
     """Read JSON lines whose keys are the columns."""
     rows = RowCollector(file, spec.labels)
-    for number, item in read_numbered_objects(file, read_lines(file)):
+    for number, item in read_objects(file, read_lines(file)):
         row = {}
         for role, names in spec:
             assert not isinstance(names, int)

@@ -19,7 +19,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from nextword.core.errors import DataError, NextwordError, unknown
-from nextword.data.catalog import catalog, find_entry, not_installed_error
+from nextword.data.catalog import catalog, find_entry
 from nextword.data.conll import files_by_split
 from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_chunks, split_lines
 from nextword.data.squad import Question, Questions, collect_questions, make_question, read_squad
@@ -114,9 +114,7 @@ def _find_files(source: str) -> tuple[Mapping[str, Path], str, list[str]]:
         known = [other.name for other in catalog().values() if other.kind == CATALOG_KIND]
         hint = f"Expected SQuAD's JSON, a table with question, context and answer, or one of {', '.join(known)}."
         raise unknown("data set of questions", source, known, hint=hint)
-    folder = entry.find_folder()
-    if folder is None:
-        raise not_installed_error(entry)
+    folder = entry.require_folder()
     files = {("dev" if split == "valid" else split): paths[0] for split, paths in entry.locate(folder).items()}
     notes = []
     if "train" in files and files["train"].name not in OFFICIAL:
