@@ -290,11 +290,11 @@ def _print_plain_table(headings: tuple[str, ...], rows: list[list[str]]) -> None
 def _clean(
     name: str, out: Path, deduplicate: bool, good: str, evaluation_sets: list[str], seed: int, json: bool, quiet: bool
 ) -> None:
-    from nextword.data.filters.clean_named import clean_named_corpus
+    from nextword.data.filters.pipeline import clean_corpus
 
     quiet = quiet or json
     print_columns([name], quiet)
-    report = clean_named_corpus(
+    report = clean_corpus(
         name,
         out,
         lambda label, total: progress_bar(label, total, quiet),

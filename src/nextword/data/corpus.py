@@ -13,7 +13,6 @@ text of few documents is split by passages instead of documents.
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,7 +23,7 @@ from typing import Protocol
 
 from nextword.core.errors import bad_data, unknown
 from nextword.core.types import Document
-from nextword.data.files import COMPRESSED, STDIN, Hasher, format_suffix, hash_content, open_bytes, plain_name
+from nextword.data.files import BLOCK, COMPRESSED, STDIN, Hasher, format_suffix, hash_content, open_bytes, plain_name
 from nextword.data.readers import is_readable, list_files, read
 from nextword.data.segmentation import PASSAGE_SIZE, split_passages
 from nextword.data.tables import DELIMITERS
@@ -254,7 +253,8 @@ def buffer_stdin(text_column: str | None) -> tuple[object, TextFiles]:
     """Copy standard input, which can be read only once, into a temporary file that lives as long as the corpus."""
     scratch = tempfile.NamedTemporaryFile(prefix="nextword-", suffix=".txt")  # noqa: SIM115
     with open_bytes(STDIN) as stream:
-        shutil.copyfileobj(stream, scratch)
+        while block := stream.read(BLOCK):
+            scratch.write(block)
     scratch.flush()
     return scratch, TextFiles((Path(scratch.name),), text_column)
 

@@ -28,44 +28,36 @@ OnProgress = Callable[[str, float, float | None], None]  # label, done, total
 
 def list_data_sets() -> list[dict[str, Any]]:
     """One row per data set; `place` is its folder, or None if it is not installed."""
-    built_in: list[dict[str, Any]] = [
+    built_in = [
         {
-            "name": name,
-            "title": title,
-            "kind": "text",
-            "license": BUILT_IN_LICENSES[name],
+            **_built_in_facts(name),
             "home": "",
             "unit": "",
             "splits": {},
             "place": "built in" if is_installed(name) else None,
         }
-        for name, (title, _) in BUILT_IN.items()
+        for name in BUILT_IN
     ]
-    installed = [(entry, entry.find_folder()) for entry in catalog().values()]
-    return [
-        *built_in,
-        *(
-            {
-                "name": entry.name,
-                "title": entry.title,
-                "kind": entry.kind,
-                "license": entry.license,
-                "home": entry.home,
-                "unit": entry.unit,
-                "splits": dict(entry.splits),
-                "place": str(folder) if folder else None,
-            }
-            for entry, folder in installed
-        ),
+    return built_in + [
+        {**_entry_facts(entry), "unit": entry.unit, "splits": dict(entry.splits)} for entry in catalog().values()
     ]
+
+
+def _built_in_facts(name: str) -> dict[str, Any]:
+    return {"name": name, "title": BUILT_IN[name][0], "kind": "text", "license": BUILT_IN_LICENSES[name]}
+
+
+def _entry_facts(entry: Entry) -> dict[str, Any]:
+    folder = entry.find_folder()
+    facts = {key: getattr(entry, key) for key in ("name", "title", "kind", "license", "home")}
+    return {**facts, "place": str(folder) if folder else None}
 
 
 def describe_corpus(name: str, entry: Entry | None, on_progress: OnProgress) -> dict[str, Any]:
     """Everything about a data set (its catalog `entry`) or a text; with counts if it is installed."""
     if name in BUILT_IN:
         corpus = open_corpus(name)
-        facts = {"name": name, "title": BUILT_IN[name][0], "kind": "text", "license": BUILT_IN_LICENSES[name]}
-        return {**facts, "source": corpus.source, **_count_documents(corpus, on_progress)}
+        return {**_built_in_facts(name), "source": corpus.source, **_count_documents(corpus, on_progress)}
     if entry is not None:
         return _describe_entry(name, entry, on_progress)
     if is_parallel(name):
@@ -80,16 +72,11 @@ def describe_corpus(name: str, entry: Entry | None, on_progress: OnProgress) -> 
 def _describe_entry(name: str, entry: Entry, on_progress: OnProgress) -> dict[str, Any]:
     folder = entry.find_folder()
     facts: dict[str, Any] = {
-        "name": entry.name,
-        "title": entry.title,
-        "kind": entry.kind,
-        "license": entry.license,
-        "home": entry.home,
+        **_entry_facts(entry),
         "note": entry.note,
         "published": {**entry.splits, "unit": entry.unit} if entry.splits else {},
         "layout": {split: list(names) for split, names in entry.layout.items()},
         "get": [item.url for item in entry.get],
-        "place": str(folder) if folder else None,
     }
     if folder is None:
         return facts

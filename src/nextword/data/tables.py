@@ -30,6 +30,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
+from typing import Literal
 
 from nextword.core.errors import DataError, InvalidSetting, UnknownName, bad_data, did_you_mean
 from nextword.core.types import Document
@@ -110,7 +111,7 @@ def _rows(lines: Iterable[str], mark: str, quotes: bool) -> Iterator[list[str]]:
         return
 
 
-def _quoting(quotes: bool) -> int:
+def _quoting(quotes: bool) -> Literal[0, 3]:
     """In a .tsv, as in GLUE, quotation marks are text; a .csv has quotes, even if it uses tabs."""
     return csv.QUOTE_MINIMAL if quotes else csv.QUOTE_NONE
 

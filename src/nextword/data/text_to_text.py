@@ -443,18 +443,21 @@ def _parse_task(where: str, folder: Path, table: dict[str, Any]) -> tuple[Task, 
     return Task(name, title=name, reader="pairs", **{**defaults, **changes}), data
 
 
+def _require_number(key: str, value: object, spec: str) -> float:
+    if not (is_number(value) and value >= 1):
+        raise invalid(key, value, "must be a number of at least 1.", spec)
+    return value
+
+
 def _mixing(spec: str, options: Mapping[str, object], rates: tuple[float | None, ...]) -> Mixing:
-    defaults = {"limit": LIMIT, "temperature": 1.0, "equal": False}
     for key in options:
-        if key not in defaults:
+        if key not in ("limit", "temperature", "equal"):
             raise unknown("option", key, ("limit=NUMBER", "temperature=NUMBER", "equal"), where=spec)
-    limit, temperature, is_equal = (options.get(key, default) for key, default in defaults.items())
-    for key, value in (("limit", limit), ("temperature", temperature)):
-        if not (is_number(value) and value >= 1):
-            raise invalid(key, value, "must be a number of at least 1.", spec)
+    limit = _require_number("limit", options.get("limit", LIMIT), spec)
+    temperature = _require_number("temperature", options.get("temperature", 1.0), spec)
     if math.fsum(rate or 0.0 for rate in rates) > (1.0 if all(rates) else 1.0 - 1e-9):
         raise invalid("rate", rates, "leaves nothing for the other tasks. Lower the rates.", spec)
-    return Mixing(int(limit), math.inf if is_equal else float(temperature), rates)
+    return Mixing(int(limit), math.inf if options.get("equal", False) else float(temperature), rates)
 
 
 # ------------------------------------------------------------------------------------------------ opening a task

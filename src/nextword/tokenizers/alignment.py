@@ -25,10 +25,8 @@ def utf8(text: str) -> bytes:
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(
-            f"Character {error.start} of the text is the lone surrogate U+{ord(text[error.start]):04X}, which UTF-8 "
-            "cannot represent. Remove it, or read the file with errors='replace'."
-        ) from None
+        surrogate = f"the lone surrogate U+{ord(text[error.start]):04X}, which UTF-8 cannot represent"
+        raise DataError(f"Character {error.start} of the text is {surrogate}. Remove it.") from None
 
 
 def spaces(raw: bytes) -> np.ndarray:

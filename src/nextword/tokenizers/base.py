@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, overload
 
-from nextword.core.errors import DataError
+from nextword.core.errors import bad_data
 from nextword.core.io import write_atomically
 from nextword.core.types import Encoding, Vocabulary
 
@@ -108,14 +108,10 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise DataError(
-            f"{path} is not valid JSON ({error}). The file is truncated or something else: copy it again, or retrain "
-            "the tokenizer.",
-            path=path,
-            line=error.lineno if isinstance(error, json.JSONDecodeError) else None,
-        ) from None
+        line = error.lineno if isinstance(error, json.JSONDecodeError) else None
+        raise bad_data(path, f"not valid JSON ({error}). Copy it again, or retrain the tokenizer.", line) from None
     if not isinstance(content, dict):
-        raise DataError(f"{path} holds a JSON {type(content).__name__}; a tokenizer is a JSON object.", path=path)
+        raise bad_data(path, f"a JSON {type(content).__name__}; a tokenizer is a JSON object.")
     return content
 
 
@@ -128,11 +124,8 @@ def header_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def check_version(header: Mapping[str, Any], path: Path) -> None:
     if header.get("version", 0) > VERSION:
-        raise DataError(
-            f"{path} was written by a newer nextword (tokenizer version {header['version']}, this nextword reads up to "
-            f"{VERSION}). Upgrade nextword.",
-            path=path,
-        )
+        versions = f"tokenizer version {header['version']}, this nextword reads up to {VERSION}"
+        raise bad_data(path, f"written by a newer nextword ({versions}). Upgrade nextword.")
 
 
 # ------------------------------------------------------------------------------------------------ decoding

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Encoding
 from nextword.tokenizers.alignment import character_bytes, partition, utf8, words_at
 from nextword.tokenizers.base import VERSION, Tokenizer
@@ -79,9 +79,7 @@ class Bytes(Characters):
 def train_characters(texts: Iterable[str], size: int | None, min_count: int) -> Characters:
     """Keep the characters seen at least `min_count` times, most frequent first; ties are ordered by code point."""
     if size is not None and size < 257:
-        raise InvalidSetting(
-            f"[tokenizer] size = {size} is too small: 256 bytes and {END} need at least 257.", key="size", value=size
-        )
+        raise invalid("size", size, f"is too small: 256 bytes and {END} need at least 257.", "[tokenizer]")
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(text)

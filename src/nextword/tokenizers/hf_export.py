@@ -31,7 +31,7 @@ from nextword.core.errors import DataError, Unsupported
 from nextword.tokenizers.base import VERSION, Tokenizer, header_of
 from nextword.tokenizers.characters import END, Bytes, Characters
 from nextword.tokenizers.special_tokens import MARKS
-from nextword.tokenizers.subwords import Subwords, byte_symbols, names_of
+from nextword.tokenizers.subwords import Subwords, added_token, byte_symbols, names_of, with_added
 
 GPT2, GPT1, ANY = "GPT2Tokenizer", "OpenAIGPTTokenizer", "PreTrainedTokenizerFast"
 BERT, ROBERTA = "BertTokenizer", "RobertaTokenizer"
@@ -51,7 +51,6 @@ NORMALIZER_SETTINGS = {  # key in tokenizer.json → key in tokenizer_config.jso
     "handle_chinese_chars": "tokenize_chinese_chars",
 }
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-_FLAGS = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
 _BYTE_LEVEL = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 
 
@@ -137,18 +136,16 @@ def restore(content: Mapping[str, Any]) -> Tokenizer | None:
 def pad_vocabulary(tokenizer: Tokenizer, size: int) -> Tokenizer:
     """Add unused names up to `size`, for a network whose embedding was padded to a round number."""
     if not isinstance(tokenizer, Subwords):
-        raise Unsupported(
-            f"The network has {size:,} tokens and the tokenizer {len(tokenizer):,}, and a tokenizer of kind "
-            f"{tokenizer.kind} cannot be padded. Use the tokenizer that the network was trained with.",
-            ability="pad_vocabulary",
-        )
-    content, known = dict(tokenizer.library), names_of(tokenizer.library)
+        counts = f"The network has {size:,} tokens and the tokenizer {len(tokenizer):,}"
+        remedy = "Use the tokenizer that the network was trained with."
+        message = f"{counts}, and a tokenizer of kind {tokenizer.kind} cannot be padded. {remedy}"
+        raise Unsupported(message, ability="pad_vocabulary")
     unused = {f"<|unused-{id}|>": id for id in range(len(tokenizer), size)}
-    if taken := unused.keys() & known:
+    if taken := unused.keys() & names_of(tokenizer.library):
         raise DataError(f"The tokenizer already has a token {sorted(taken)[0]}, a name reserved for padding.")
-    added = [{"id": id, "content": name, **_FLAGS, "special": True} for name, id in unused.items()]
-    content["added_tokens"] = [*(content.get("added_tokens") or []), *added]
-    return Subwords(content, {**tokenizer.special, **unused}, tokenizer.begin, tokenizer.end)
+    return Subwords(
+        with_added(tokenizer.library, unused), {**tokenizer.special, **unused}, tokenizer.begin, tokenizer.end
+    )
 
 
 def _bpe_without_merges(
@@ -161,7 +158,7 @@ def _bpe_without_merges(
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [{"id": tokenizer.end, "content": END, **_FLAGS, "special": True}],
+        "added_tokens": [added_token(END, tokenizer.end)],
         "normalizer": None,
         "post_processor": None,
         **stages,

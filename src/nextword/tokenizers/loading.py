@@ -22,13 +22,13 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import models, normalizers
 
-from nextword.core.errors import DataError, InvalidSetting, MissingFile, NextwordError
+from nextword.core.errors import MissingFile, NextwordError, bad_data, invalid
 from nextword.tokenizers.base import Tokenizer, check_version, header_of, read_json
 from nextword.tokenizers.characters import Bytes, Characters
 from nextword.tokenizers.ptb_words import OPTIONS, Lexicon
-from nextword.tokenizers.subwords import Subwords, names_of, sentinel_names, unknown_of, with_sentinels
+from nextword.tokenizers.subwords import Subwords, names_of, sentinel_names, set_stages, unknown_of, with_sentinels
 from nextword.tokenizers.words import Words
 
 _PATTERNS = ("tokenizer.json", "*encoder*.json", "*vocab*.json", "*vocab*.txt", "*.model")
@@ -41,38 +41,26 @@ def load_tokenizer(path: Path | str, sentinels: int = 0) -> Tokenizer:
     if not file.is_file():
         raise MissingFile(f"No tokenizer at {path}. Expected a tokenizer.json, or a folder with one.", path=path)
     if sentinels and file.suffix != ".model":
-        raise InvalidSetting(
-            f"sentinels = {sentinels} needs a SentencePiece .model, got {file}. Leave sentinels out.",
-            key="sentinels",
-            value=sentinels,
-        )
+        raise invalid("sentinels", sentinels, f"needs a SentencePiece .model, got {file}. Leave sentinels out.")
     try:
         return _read(file, sentinels)
     except NextwordError:
         raise
     except Exception as error:  # the library raises bare Exceptions on bad JSON, our own code KeyErrors
-        raise DataError(
-            f"{file} is not a readable tokenizer ({type(error).__name__}: {error}). It may be damaged: copy it again, "
-            "or retrain the tokenizer.",
-            path=file,
-        ) from error
+        problem = f"not a readable tokenizer ({type(error).__name__}: {error})."
+        raise bad_data(file, f"{problem} Copy it again, or retrain the tokenizer.") from error
 
 
 def _find_in_folder(folder: Path) -> Path:
     for pattern in _PATTERNS:
         files = sorted(folder.glob(pattern))
         if len(files) > 1:
-            raise DataError(
-                f"{folder} holds several tokenizers: {', '.join(file.name for file in files)}. Give the path of one.",
-                path=folder,
-            )
+            names = ", ".join(file.name for file in files)
+            raise bad_data(folder, f"several tokenizers: {names}. Give the path of one.")
         if files:
             return files[0]
-    raise MissingFile(
-        f"No tokenizer in the folder {folder}. Expected tokenizer.json, encoder.json with vocab.bpe, vocab.json with "
-        "merges.txt, vocab.txt, or a SentencePiece .model.",
-        path=folder,
-    )
+    expected = "tokenizer.json, encoder.json with vocab.bpe, vocab.json with merges.txt, vocab.txt, or a .model"
+    raise MissingFile(f"No tokenizer in the folder {folder}. Expected {expected}.", path=folder)
 
 
 def _read(file: Path, sentinels: int) -> Tokenizer:
@@ -81,11 +69,8 @@ def _read(file: Path, sentinels: int) -> Tokenizer:
     if file.suffix == ".txt":
         return from_bert(file)
     if file.suffix != ".json":
-        raise DataError(
-            f"{file} is not a known tokenizer file. Expected a tokenizer.json, a .json vocabulary with merges next to "
-            "it, a BERT vocab.txt, or a SentencePiece .model.",
-            path=file,
-        )
+        expected = "a tokenizer.json, a .json vocabulary with merges, a BERT vocab.txt, or a SentencePiece .model"
+        raise bad_data(file, f"not a known tokenizer file. Expected {expected}.")
     content = read_json(file)
     header = header_of(content)
     if header is not None:
@@ -95,11 +80,9 @@ def _read(file: Path, sentinels: int) -> Tokenizer:
         return from_hugging_face(content, file)
     if content and all(type(id) is int for id in content.values()):
         return from_merges(content, _find_merges(file))
-    raise DataError(
-        f'{file} is JSON, but neither a tokenizer (no key "model") nor a vocabulary (name → id). Its first keys are '
-        f"{', '.join(list(content)[:5]) or '(none)'}.",
-        path=file,
-    )
+    keys = ", ".join(list(content)[:5]) or "(none)"
+    problem = 'JSON, but neither a tokenizer (no key "model") nor a vocabulary (name → id).'
+    raise bad_data(file, f"{problem} Its first keys are {keys}.")
 
 
 def _from_nextword(content: Mapping[str, Any], header: Mapping[str, Any]) -> Tokenizer:
@@ -125,14 +108,11 @@ def _find_merges(vocabulary: Path) -> Path:
     for candidate in names:
         if (vocabulary.parent / candidate).is_file():
             return vocabulary.parent / candidate
-    raise MissingFile(
-        f"The merges of the vocabulary {vocabulary} are missing. Expected {' or '.join(names)} next to it.",
-        path=vocabulary.parent / names[-1],
-    )
+    message = f"The merges of the vocabulary {vocabulary} are missing. Expected {' or '.join(names)} next to it."
+    raise MissingFile(message, path=vocabulary.parent / names[-1])
 
 
-# ------------------------------------------------------------------------------------------------ GPT, RoBERTa, BERT,
-# Hugging Face
+# ------------------------------------------------------------------------------------------------ GPT, RoBERTa, BERT
 
 _BERT = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 _ROBERTA = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
@@ -146,18 +126,14 @@ def from_merges(vocabulary: Mapping[str, int], merges: Path) -> Subwords:
     lines = merges.read_text(encoding="utf-8").split("\n")  # not splitlines: a piece may be an exotic line end
     rows = [line.rstrip("\r").split(" ") for line in lines if line and not line.startswith("#version")]
     if bad := [row for row in rows if len(row) != 2]:
-        raise DataError(
-            f"{merges} is not a list of merges. Expected two pieces per line, got {' '.join(bad[0])!r}.", path=merges
-        )
+        raise bad_data(merges, f"not a list of merges. Expected two pieces per line, got {' '.join(bad[0])!r}.")
     pairs = [(left, right) for left, right in rows]
     is_gpt1 = any(name.endswith("</w>") for name in vocabulary)
     return _gpt1(vocabulary, pairs) if is_gpt1 else _byte_level(vocabulary, pairs)
 
 
 def _byte_level(vocabulary: Mapping[str, int], pairs: Sequence[tuple[str, str]]) -> Subwords:
-    library = Library(models.BPE(dict(vocabulary), pairs))
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
+    library = set_stages(Library(models.BPE(dict(vocabulary), pairs)), "bpe")
     special = [name for name in _ROBERTA if name in vocabulary] if "<s>" in vocabulary else ["<|endoftext|>"]
     return _with_special(library, special)
 
@@ -165,9 +141,7 @@ def _byte_level(vocabulary: Mapping[str, int], pairs: Sequence[tuple[str, str]])
 def _gpt1(vocabulary: Mapping[str, int], pairs: Sequence[tuple[str, str]]) -> Subwords:
     """GPT-1 has no special token but <unk>; a line end separates texts."""
     library = Library(models.BPE(dict(vocabulary), pairs, unk_token="<unk>", end_of_word_suffix="</w>"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=True)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.BPEDecoder(suffix="</w>")
+    set_stages(library, "classic-bpe", lower=True)
     return _with_special(library, ["<unk>"], separator="\n</w>")
 
 
@@ -175,25 +149,18 @@ def from_bert(path: Path) -> Subwords:
     """Load a `vocab.txt`, one piece per line; uncased if no piece has an uppercase letter."""
     pieces = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
     if missing := [name for name in _BERT if name not in pieces]:
-        raise DataError(
-            f"{path} is not a BERT vocabulary: {missing[0]} is missing. Expected one piece per line.", path=path
-        )
+        raise bad_data(path, f"not a BERT vocabulary: {missing[0]} is missing. Expected one piece per line.")
     lower = not any(piece != piece.lower() for piece in pieces if not piece.startswith("["))
     vocabulary = {piece.rstrip("\r"): id for id, piece in enumerate(pieces)}
-    library = Library(models.WordPiece(vocabulary, unk_token="[UNK]"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=lower)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece(prefix="##")
+    library = set_stages(Library(models.WordPiece(vocabulary, unk_token="[UNK]")), "wordpiece", lower, lower)
     return _with_special(library, list(_BERT))
 
 
 def _with_special(library: Library, special: list[str], separator: str | None = None) -> Subwords:
     library.add_special_tokens(special)
-    content = json.loads(library.to_str())
-    names = names_of(content)
     begin = separator or next(name for name in _BEGINS if name in special)
     end = separator or next(name for name in _ENDS if name in special)
-    return Subwords(content, {name: names[name] for name in special}, names[begin], names[end])
+    return Subwords.of(library, special, begin, end)
 
 
 def from_hugging_face(content: Mapping[str, Any], path: Path) -> Subwords:
@@ -211,11 +178,9 @@ def from_hugging_face(content: Mapping[str, Any], path: Path) -> Subwords:
     begins = [names[name] for name in begin if name in names]
     ends = [names[name] for name in end if name in names]
     if not begins or not ends:
-        raise DataError(
-            f"{path} does not say which tokens begin and end a text, and has none of {', '.join(_BEGINS)}. Put its "
-            "tokenizer_config.json (with bos_token and eos_token) next to it.",
-            path=path,
-        )
+        problem = f"does not say which tokens begin and end a text, and has none of {', '.join(_BEGINS)}."
+        remedy = "Put its tokenizer_config.json (with bos_token and eos_token) next to it."
+        raise bad_data(path, f"{problem} {remedy}")
     return Subwords(content, special, begins[0], ends[0])
 
 
@@ -256,25 +221,18 @@ def load_sentencepiece(path: Path, sentinels: int = 0) -> Subwords:
     try:
         pieces, trainer, normalizer = parse_model(path.read_bytes())
     except (IndexError, struct.error, UnicodeDecodeError, AttributeError):
-        raise DataError(f"{path} is not a SentencePiece model, or is truncated. Copy it again.", path=path) from None
+        raise bad_data(path, "not a SentencePiece model, or truncated. Copy it again.") from None
     if trainer.get(3, _UNIGRAM) != _UNIGRAM:
-        raise DataError(f"{path} is not a unigram model (T5), the only kind of SentencePiece we support.", path=path)
+        raise bad_data(path, "not a unigram model (T5), the only supported kind of SentencePiece.")
     if not (normalizer.get(3, 1) and normalizer.get(4, 1)):
-        raise DataError(
-            f"{path} was trained without SentencePiece's default treatment of spaces (add_dummy_prefix, "
-            "remove_extra_whitespaces), which nextword needs.",
-            path=path,
-        )
+        raise bad_data(path, "trained without add_dummy_prefix and remove_extra_whitespaces, which nextword needs.")
     unknown = [id for id, (_, _, type) in enumerate(pieces) if type == _UNKNOWN]
     library = Library(
         models.Unigram([(name, score) for name, score, _ in pieces], unknown[0], bool(trainer.get(35, 0)))
     )
     if normalizer.get(2):
         library.normalizer = normalizers.Precompiled(normalizer[2])
-    library.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")]
-    )
-    library.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
+    set_stages(library, "unigram")
     special = [name for name, _, type in pieces if type in (_UNKNOWN, _CONTROL)]
     library.add_special_tokens(special)
     library.add_tokens([name for name, _, type in pieces if type == _USER_DEFINED])
@@ -282,7 +240,7 @@ def load_sentencepiece(path: Path, sentinels: int = 0) -> Subwords:
     names = names_of(content)
     end = _signed(trainer.get(42, 2))
     if pieces[end][2] != _CONTROL:
-        raise DataError(f"{path} has no end-of-text piece (eos_id = {end}), which nextword needs.", path=path)
+        raise bad_data(path, f"no end-of-text piece (eos_id = {end}), which nextword needs.")
     return Subwords(content, {name: names[name] for name in [*special, *sentinel_names(sentinels)]}, end, end)
 
 

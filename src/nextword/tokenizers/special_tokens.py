@@ -33,12 +33,10 @@ class Marks:
         }
         missing = [" or ".join(MARKS[role]) for role, id in ids.items() if id is None]
         if missing:
-            raise Unsupported(
-                f"A masked language model needs the special tokens {', '.join(missing)}; the tokenizer has only "
-                f"{', '.join(vocabulary.special) or 'none'}. Use kind = 'wordpiece', or 'bpe' or 'unigram' with "
-                "marks = true.",
-                ability="mask",
-            )
+            needed = f"A masked language model needs the special tokens {', '.join(missing)}"
+            remedy = "Use kind = 'wordpiece', or 'bpe' or 'unigram' with marks = true."
+            message = f"{needed}; the tokenizer has only {', '.join(vocabulary.special) or 'none'}. {remedy}"
+            raise Unsupported(message, ability="mask")
         return cls(**{role: id for role, id in ids.items() if id is not None})
 
 

@@ -19,7 +19,9 @@ from itertools import chain, compress
 from typing import Any
 
 import numpy as np
+from tokenizers import Encoding as LibraryEncoding
 from tokenizers import Tokenizer as Library
+from tokenizers import decoders, normalizers, pre_tokenizers
 
 from nextword.core.errors import DataError
 from nextword.core.types import Encoding
@@ -73,13 +75,23 @@ class Subwords(Tokenizer):
         spans = partition(self._lengths[ids])
         return Encoding(ids, spans, words_at(raw, spans[:, 0]))
 
+    @classmethod
+    def of(cls, library: Library, special: Sequence[str], begin: str, end: str) -> Subwords:
+        """Build a tokenizer from the library's, with special tokens by name."""
+        return cls.from_json(json.loads(library.to_str()), special, begin, end)
+
+    @classmethod
+    def from_json(cls, content: Mapping[str, Any], special: Sequence[str], begin: str, end: str) -> Subwords:
+        names = names_of(content)
+        return cls(content, {name: names[name] for name in special}, names[begin], names[end])
+
     def content(self) -> dict[str, Any]:
         header = {"version": VERSION, "kind": self.kind, "lossless": self.lossless}
         header |= {"special": self.special, "begin": self.begin, "end": self.end}
         return {**self.library, "model": {**self.library["model"], "nextword": header}}
 
 
-def _from_offsets(raw: bytes, encoding: Any) -> Encoding:
+def _from_offsets(raw: bytes, encoding: LibraryEncoding) -> Encoding:
     """Use the library's character offsets. Several ids may share a character that normalization decomposed."""
     spans = remove_overlaps(character_bytes(raw)[np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2)])
     return Encoding(np.array(encoding.ids, dtype=np.int64), spans, words_at(raw, spans[:, 0]))
@@ -203,6 +215,26 @@ class WordCache:
         return [computed[word] if ids is None else ids for word, ids in zip(words, cached, strict=True)]
 
 
+# ------------------------------------------------------------------------------------------------ the library
+
+
+def set_stages(library: Library, kind: str, lower: bool = False, strip_accents: bool | None = None) -> Library:
+    """Set the pre-tokenizer and the decoder of this kind, and the normalizer of BERT, which GPT-1's kind shares."""
+    if kind == "bpe":
+        library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        library.decoder = decoders.ByteLevel()
+    elif kind == "unigram":
+        metaspace = pre_tokenizers.Metaspace(replacement=_METASPACE, prepend_scheme="always")
+        library.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace])
+        library.decoder = decoders.Metaspace(replacement=_METASPACE, prepend_scheme="always")
+    else:
+        library.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=strip_accents)
+        library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        is_wordpiece = kind == "wordpiece"
+        library.decoder = decoders.WordPiece(prefix="##") if is_wordpiece else decoders.BPEDecoder(suffix="</w>")
+    return library
+
+
 # ------------------------------------------------------------------------------------------------ the library's JSON
 
 
@@ -231,12 +263,18 @@ def sentinel_names(count: int) -> list[str]:
 def with_sentinels(content: Mapping[str, Any], count: int) -> dict[str, Any]:
     """Append T5's sentinel tokens to the vocabulary, in reverse order (`<extra_id_0>` is 32099 of 32100)."""
     first = max(names_of(content).values()) + 1
+    return with_added(content, {name: first + i for i, name in enumerate(reversed(sentinel_names(count)))})
+
+
+def with_added(content: Mapping[str, Any], special: Mapping[str, int]) -> dict[str, Any]:
+    """Append special tokens to the vocabulary."""
+    added = [added_token(name, id) for name, id in special.items()]
+    return {**content, "added_tokens": [*(content.get("added_tokens") or []), *added]}
+
+
+def added_token(name: str, id: int) -> dict[str, Any]:
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
-    sentinels = [
-        {"id": first + i, "content": name, **flags, "special": True}
-        for i, name in enumerate(reversed(sentinel_names(count)))
-    ]
-    return {**content, "added_tokens": [*(content.get("added_tokens") or []), *sentinels]}
+    return {"id": id, "content": name, **flags, "special": True}
 
 
 def kind_of(content: Mapping[str, Any]) -> str:
@@ -247,10 +285,8 @@ def kind_of(content: Mapping[str, Any]) -> str:
         return "bpe"
     if model["type"] == "BPE" and model.get("end_of_word_suffix"):
         return "classic-bpe"
-    raise DataError(
-        f"nextword cannot use this {model['type']} tokenizer. It supports byte-level BPE (GPT-2), BPE with an "
-        "end-of-word suffix (GPT-1), WordPiece (BERT) and Unigram (T5)."
-    )
+    supported = "byte-level BPE (GPT-2), BPE with an end-of-word suffix (GPT-1), WordPiece (BERT) and Unigram (T5)"
+    raise DataError(f"nextword cannot use this {model['type']} tokenizer. It supports {supported}.")
 
 
 _GPT2_RULE = {"add_prefix_space": False, "trim_offsets": True, "use_regex": True}

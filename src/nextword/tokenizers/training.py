@@ -22,16 +22,16 @@ from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer as Library
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
 
-from nextword.core.errors import DataError, InvalidSetting, UnknownName, did_you_mean
+from nextword.core.errors import DataError, InvalidSetting, invalid, unknown
 from nextword.tokenizers.alignment import utf8
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.characters import END, Bytes, train_characters
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.ptb_words import OPTIONS as LEXICON_OPTIONS
 from nextword.tokenizers.ptb_words import train_lexicon
-from nextword.tokenizers.subwords import Subwords, names_of, sentinel_names, with_sentinels
+from nextword.tokenizers.subwords import Subwords, sentinel_names, set_stages, with_sentinels
 from nextword.tokenizers.words import train_words
 
 # The options of each kind and their defaults. A size of None: as many as the text has.
@@ -67,12 +67,8 @@ def train_tokenizer(spec: Mapping[str, Any], texts: Iterable[str], words: Sequen
         return load_tokenizer(Path(spec["load"]), sentinels=spec.get("sentinels", 0))
     kind = spec.get("kind")
     if kind not in _OPTIONS:
-        raise UnknownName(
-            f"[tokenizer] kind = {kind!r} does not exist; expected one of {', '.join(_OPTIONS)}."
-            f'{did_you_mean(str(kind), _OPTIONS)} To use an existing tokenizer, set load = "PATH" instead.',
-            name=str(kind),
-            known=_OPTIONS,
-        )
+        hint = f'Use one of {", ".join(_OPTIONS)}, or set load = "PATH" to use an existing tokenizer.'
+        raise unknown("kind", kind, _OPTIONS, where="[tokenizer]", hint=hint)
     options = _options(spec, kind)
     if kind == "bytes":
         return Bytes()
@@ -97,19 +93,14 @@ def _options(spec: Mapping[str, Any], kind: str) -> dict[str, Any]:
         expected = bool if key in _BOOLEANS else int
         if value is not None and (type(value) is not expected or value < 0):
             wanted = "true or false" if expected is bool else "a whole number, 0 or more"
-            raise InvalidSetting(f"[tokenizer] {key} = {value!r}; expected {wanted}.", key=key, value=value)
+            raise invalid(key, value, f"must be {wanted}.", "[tokenizer]")
     return options
 
 
 def _check_keys(spec: Mapping[str, Any], known: set[str], which: str) -> None:
     for key in spec:
         if key not in known:
-            raise UnknownName(
-                f"[tokenizer] {which} has no key {key!r}.{did_you_mean(key, known)} Its keys: "
-                f"{', '.join(sorted(known))}.",
-                name=key,
-                known=sorted(known),
-            )
+            raise unknown("key", key, sorted(known), where=f"[tokenizer] {which}")
 
 
 def _require_text(texts: Iterable[str]) -> Iterator[str]:
@@ -130,47 +121,33 @@ def _require_text(texts: Iterable[str]) -> Iterator[str]:
 def _bpe(texts: Iterator[str], size: int, min_count: int, marks: bool) -> Subwords:
     special, begin, end = (_BPE_MARKS, "<s>", "</s>") if marks else ([END], END, END)
     _check_size(size, 256 + len(special), f"256 bytes and {', '.join(special)}")
-    library = Library(models.BPE())
-    library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    library.decoder = decoders.ByteLevel()
+    library = set_stages(Library(models.BPE()), "bpe")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    trainer = trainers.BpeTrainer(
-        vocab_size=size,
-        min_frequency=min_count,
-        special_tokens=special,
-        initial_alphabet=alphabet,
-        show_progress=False,
-    )
-    library.train_from_iterator(texts, trainer)
-    return _named(json.loads(library.to_str()), special, begin, end)
+    settings = {"min_frequency": min_count, "special_tokens": special, "initial_alphabet": alphabet}
+    library.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, show_progress=False, **settings))
+    return Subwords.of(library, special, begin, end)
 
 
 def _classic_bpe(texts: Iterator[str], size: int, min_count: int, lower: bool) -> Subwords:
     special = ["<unk>", END]
     _check_size(size, 20, "special tokens and an alphabet")
     library = Library(models.BPE(unk_token="<unk>", end_of_word_suffix="</w>"))
-    library.normalizer = normalizers.BertNormalizer(lowercase=lower, strip_accents=lower)
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.BPEDecoder(suffix="</w>")
+    set_stages(library, "classic-bpe", lower, strip_accents=lower)
     trainer = partial(trainers.BpeTrainer, min_frequency=min_count, end_of_word_suffix="</w>")
     words = count_words(library, texts)
     content = train_marked(library, words, lambda word: [f"{word[-1]}</w>"], trainer, special, size)
-    return _named(content, special, begin=END, end=END)
+    return Subwords.from_json(content, special, begin=END, end=END)
 
 
 def _wordpiece(texts: Iterator[str], size: int, min_count: int, lower: bool, strip_accents: bool | None) -> Subwords:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     _check_size(size, 20, "special tokens and an alphabet")
     library = Library(models.WordPiece(unk_token="[UNK]"))
-    library.normalizer = normalizers.BertNormalizer(
-        lowercase=lower, strip_accents=lower if strip_accents is None else strip_accents
-    )
-    library.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    library.decoder = decoders.WordPiece(prefix="##")
+    set_stages(library, "wordpiece", lower, lower if strip_accents is None else strip_accents)
     trainer = partial(trainers.WordPieceTrainer, min_frequency=min_count, continuing_subword_prefix="##")
     words = count_words(library, texts)
     content = train_marked(library, words, lambda word: [f"##{c}" for c in word[1:]], trainer, special, size)
-    return _named(content, special, begin="[CLS]", end="[SEP]")
+    return Subwords.from_json(content, special, begin="[CLS]", end="[SEP]")
 
 
 def _unigram(texts: Iterator[str], size: int, sentinels: int, marks: bool) -> Subwords:
@@ -179,18 +156,14 @@ def _unigram(texts: Iterator[str], size: int, sentinels: int, marks: bool) -> Su
         special, begin, end = _UNIGRAM_MARKS, "[CLS]", "[SEP]"
     sentinel = sentinel_names(sentinels)
     _check_size(size, 20 + sentinels, "special tokens, sentinels and an alphabet")
-    library = Library(models.Unigram())
+    library = set_stages(Library(models.Unigram()), "unigram")
     library.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.NFKC()])
-    library.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")]
-    )
-    library.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
     pieces = train_unigram(count_words(library, texts), size - len(special) - sentinels)
     pieces = [entry for entry in pieces if entry[0] not in (*special, *sentinel)]  # the text may contain "</s>"
     library.model = models.Unigram([*((name, 0.0) for name in special), *pieces], special.index("<unk>"))
     library.add_special_tokens(special)
     content = with_sentinels(json.loads(library.to_str()), sentinels)
-    return _named(content, special + sentinel, begin, end)
+    return Subwords.from_json(content, special + sentinel, begin, end)
 
 
 _SUBWORDS: dict[str, Callable[..., Subwords]] = {
@@ -201,16 +174,9 @@ _SUBWORDS: dict[str, Callable[..., Subwords]] = {
 }
 
 
-def _named(content: dict[str, Any], special: list[str], begin: str, end: str) -> Subwords:
-    names = names_of(content)
-    return Subwords(content, {name: names[name] for name in special}, names[begin], names[end])
-
-
 def _check_size(size: int, least: int, content: str) -> None:
     if size < least:
-        raise InvalidSetting(
-            f"[tokenizer] size = {size} is too small: {content} need at least {least}.", key="size", value=size
-        )
+        raise invalid("size", size, f"is too small: {content} need at least {least}.", "[tokenizer]")
 
 
 # ------------------------------------------------------------------------------------------------ BPE and WordPiece
@@ -251,11 +217,7 @@ def train_marked(
     At most a quarter of the vocabulary are characters, each of which counts twice, with the mark and without. If there
     is nothing left to merge, as in Chinese, where characters are words, more characters fill the vocabulary.
     """
-    characters: Counter[str] = Counter()
-    for word, count in words.items():
-        for character in word:
-            characters[character] += count
-    alphabet = sorted(characters, key=lambda c: (-characters[c], c))[: max(1, (size - len(special)) // 4)]
+    alphabet = most_frequent_characters(words, (size - len(special)) // 4)
     known = set(alphabet)
     forms = sorted({form for word in words if known.issuperset(word) for form in marked(word)})
     pre_tokenizer, normalizer = library.pre_tokenizer, library.normalizer
@@ -275,6 +237,15 @@ def train_marked(
     content["added_tokens"] = [token for token in content["added_tokens"] if token["content"] in special]
     _fill(content["model"]["vocab"], words, known, marked, size)
     return content
+
+
+def most_frequent_characters(words: Counter[str], most: int) -> list[str]:
+    """Return at most this many characters, but at least one; ties are ordered by code point."""
+    counts: Counter[str] = Counter()
+    for word, count in words.items():
+        for character in word:
+            counts[character] += count
+    return sorted(counts, key=lambda c: (-counts[c], c))[: max(1, most)]
 
 
 def _fill(
@@ -353,7 +324,7 @@ class _Lattice:
 
 def train_unigram(words: Counter[str], size: int) -> list[tuple[str, float]]:
     """Return up to `size` pieces with their log-probabilities, most probable first. Characters are never dropped."""
-    characters = _characters(words, size)
+    characters = set(most_frequent_characters(words, size // 2))  # others become <unk>
     frequent = sorted((word for word in words if characters.issuperset(word)), key=lambda word: (-words[word], word))
     frequent = frequent[:_MAX_WORDS]
     pieces = sorted(characters) + _seeds(frequent, words, characters, size)
@@ -374,15 +345,6 @@ def train_unigram(words: Counter[str], size: int) -> list[tuple[str, float]]:
             lattice.ids = renumber[lattice.ids]
     ranked = sorted(zip(pieces, scores[:-1], strict=True), key=lambda entry: (-round(entry[1], 6), entry[0]))
     return [(piece, round(float(score), 6)) for piece, score in ranked]
-
-
-def _characters(words: Counter[str], size: int) -> set[str]:
-    """Return the most frequent characters, at most half of the vocabulary. Others become <unk>."""
-    counts: Counter[str] = Counter()
-    for word, count in words.items():
-        for character in word:
-            counts[character] += count
-    return set(sorted(counts, key=lambda c: (-counts[c], c))[: max(1, size // 2)])
 
 
 def _seeds(frequent: Sequence[str], words: Counter[str], characters: set[str], size: int) -> list[str]:

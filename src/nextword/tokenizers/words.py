@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.jit import jit
 from nextword.core.types import Encoding
 from nextword.tokenizers.alignment import SPACES, utf8
@@ -99,11 +99,7 @@ def train_words(texts: Iterable[str], size: int | None, min_count: int, lower: b
 
 def check_size(size: int) -> None:
     if size < 3:
-        raise InvalidSetting(
-            f"[tokenizer] size = {size} is too small: {UNKNOWN}, {EOS} and a word need at least 3.",
-            key="size",
-            value=size,
-        )
+        raise invalid("size", size, f"is too small: {UNKNOWN}, {EOS} and a word need at least 3.", "[tokenizer]")
 
 
 def batch_texts(texts: Iterable[str]) -> Iterator[list[str]]:

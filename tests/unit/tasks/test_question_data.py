@@ -174,7 +174,7 @@ def test_malformed_entries_are_named(change: Any, named: str, tmp_path: Path) ->
 
 def test_what_is_no_json(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"data": [')
-    with pytest.raises(NextwordError, match="is not JSON"):
+    with pytest.raises(NextwordError, match="not JSON"):
         read_question_file(tmp_path / "x.json")
 
 

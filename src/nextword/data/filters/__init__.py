@@ -1,7 +1,6 @@
 """Filters for training text, as in GPT-3 (Brown et al. 2020, appendices A and C).
 
-clean_named    clean a corpus by name: what `nextword data NAME --out OUT` does
-pipeline       all filters in order, from a corpus into a folder
+pipeline       all filters in order, from a corpus into a folder: `nextword data NAME --out OUT`
 quality        a classifier of good against raw text
 dedup          near-duplicates (MinHash)
 decontaminate  evaluation text in the training text

@@ -27,10 +27,11 @@ from hashlib import blake2b
 
 import numpy as np
 
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import bad_data, invalid
 from nextword.core.jit import jit
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
+from nextword.data.files import require_nonempty
 from nextword.data.filters.word_hashes import (
     DocumentPart,
     batch_parts,
@@ -127,32 +128,28 @@ class NgramIndex:
         self.name = name
         self.documents = [part.document for part in join_passages(documents, 1 << 62)]
         if not self.documents:
-            raise DataError(f"{name} has no documents.", path=name)
+            raise bad_data(name, "no documents.")
         words = hash_words([document.text for document in self.documents])
         lengths = np.diff(words.firsts)
         self.n = choose_ngram_length(lengths.tolist()) if n is None else n
         if self.n < 1:
-            raise InvalidSetting(
-                f"n = {self.n}; expected 1 word or more ({MIN_WORDS} to {MAX_WORDS} are usual).", key="n", value=self.n
-            )
+            raise invalid("n", self.n, f"must be 1 word or more ({MIN_WORDS} to {MAX_WORDS} are usual).")
         if lengths.max() < self.n:
-            raise DataError(
-                f"{name} is too short: its longest document has {lengths.max()} words, but {self.n}-grams are "
-                "compared. Join short documents into passages.",
-                path=name,
-            )
-        hashes, at = hash_ngrams(words, self.n)
+            problem = f"too short: its longest document has {lengths.max()} words, but {self.n}-grams are compared."
+            raise bad_data(name, f"{problem} Join short documents into passages.")
+        hashes, word = hash_ngrams(words, self.n)
         places = 1 << max(8, (4 * len(hashes)).bit_length())
         self.slots, self.ids = np.zeros(places, np.uint64), np.zeros(places, np.int32)
         self.gram_of, first = np.empty(len(hashes), np.int32), np.empty(len(hashes), np.int64)
         self.size = _number_hashes(hashes, self.slots, self.ids, self.gram_of, first)
-        text_of = np.searchsorted(words.firsts, at, "right") - 1  # document of each n-gram
+        text_of = np.searchsorted(words.firsts, word, "right") - 1  # document of each n-gram
         self.edges = np.searchsorted(text_of, np.arange(len(self.documents) + 1))  # n-grams of each document
-        begin = words.spans[at, 0] - words.edges[text_of]
-        end = words.spans[at + self.n - 1, 1] - words.edges[text_of]
+        begin = words.spans[word, 0] - words.edges[text_of]
+        end = words.spans[word + self.n - 1, 1] - words.edges[text_of]
         self.spans = np.stack([begin, end], 1)
         self.text_of, self.first = text_of, first[: self.size]
         self.seen, self._last = np.zeros(self.size, np.int64), np.full(self.size, -1, np.int64)
+        self._folded: dict[int, list[str]] = {}  # words of n-grams that were compared
         self.seen_in: dict[int, str] = {}  # n-gram → id of the first training document that has it
         self.read_documents = self.read_bytes = 0
 
@@ -160,10 +157,6 @@ class NgramIndex:
         """Return the text of the nth n-gram, counted over all documents."""
         begin, end = self.spans[occurrence]
         return self.documents[self.text_of[occurrence]].text[begin:end]
-
-    @cached_property
-    def _folded(self) -> dict[int, list[str]]:
-        return {}
 
     def _matches(self, gram: int, text: str) -> bool:
         """Whether the text has the words of this n-gram, and not just their hash."""
@@ -176,15 +169,14 @@ class NgramIndex:
         texts = [part.before + part.document.text for part in batch]
         words = hash_words(texts)
         hashes, first_word = hash_ngrams(words, self.n)
-        at, gram = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int32)
-        count = _find(hashes, self.slots, self.ids, at, gram)
+        found, gram = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int32)
+        count = _find(hashes, self.slots, self.ids, found, gram)
         out: list[list[Hit]] = [[] for _ in batch]
-        word = first_word[at[:count]]
+        word = first_word[found[:count]]
         rows = np.searchsorted(words.firsts, word, "right") - 1
         starts, ends = words.spans[word, 0] - words.edges[rows], words.spans[word + self.n - 1, 1] - words.edges[rows]
-        for row, id, start, end in zip(
-            rows.tolist(), gram[:count].tolist(), starts.tolist(), ends.tolist(), strict=True
-        ):
+        columns = (array.tolist() for array in (rows, gram[:count], starts, ends))
+        for row, id, start, end in zip(*columns, strict=True):
             before = len(batch[row].before)
             if end > before and self._matches(id, texts[row][start:end]):
                 out[row].append(Hit(id, max(0, start - before), end - before))
@@ -355,16 +347,12 @@ class DecontaminatedCorpus(Corpus):
         return self._clean_documents()
 
     def _clean_documents(self) -> Iterator[Document]:
-        is_empty = True
-        for result in remove_contamination(super().documents("train"), self.indexes):
-            is_empty = is_empty and not result.left
-            yield from result.left
-        if is_empty:
-            raise DataError(
-                f"Nothing remains of {self.name} without {', '.join(o.name for o in self.others)}: is it the same "
-                "text? Train on another text, or remove `without` from the recipe.",
-                path=self.name,
-            )
+        cleaned = remove_contamination(super().documents("train"), self.indexes)
+        names = ", ".join(other.name for other in self.others)
+        problem = f"nothing remains without {names}: is it the same text?"
+        remedy = "Train on another text, or remove `without` from the recipe."
+        left = (document for result in cleaned for document in result.left)
+        yield from require_nonempty(left, self.name, f"{problem} {remedy}")
 
     @cached_property
     def indexes(self) -> list[NgramIndex]:
@@ -392,13 +380,10 @@ def count_leaks(corpus: Corpus) -> dict[str, int]:
     if set(held_out) <= set(corpus.held_out):
         return dict.fromkeys(held_out, 0)
     train = np.fromiter(_hashes(corpus.documents("train")), np.uint64)
-    return {split: _count(corpus, split, train) for split in held_out}
-
-
-def _count(corpus: Corpus, split: str, train: np.ndarray) -> int:
-    if split in corpus.held_out:
-        return 0
-    return int(np.isin(np.fromiter(_hashes(corpus.documents(split)), np.uint64), train).sum())
+    leaks = dict.fromkeys(held_out, 0)
+    for split in set(held_out) - set(corpus.held_out):
+        leaks[split] = int(np.isin(np.fromiter(_hashes(corpus.documents(split)), np.uint64), train).sum())
+    return leaks
 
 
 def _hashes(documents: Iterable[Document]) -> Iterator[int]:

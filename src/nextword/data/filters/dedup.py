@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.jit import jit, mix_bits, run_parallel
 from nextword.core.types import Document
 from nextword.data.filters.word_hashes import batch_parts, hash_words, join_passages, roll_ngrams
@@ -150,13 +150,9 @@ class DuplicateIndex:
 
     def __init__(self, threshold: float = THRESHOLD, shingle: int = SHINGLE, exact: bool = True) -> None:
         if not 0 < threshold <= 1:
-            raise InvalidSetting(
-                f"threshold = {threshold}; expected a similarity above 0 and up to 1.", key="threshold", value=threshold
-            )
+            raise invalid("threshold", threshold, "must be a similarity above 0 and up to 1.")
         if shingle < 1:
-            raise InvalidSetting(
-                f"shingle = {shingle}; expected 1 word or more (5 is usual).", key="shingle", value=shingle
-            )
+            raise invalid("shingle", shingle, "must be 1 word or more (5 is usual).")
         self.threshold, self.shingle, self.exact = threshold, shingle, exact
         self.bands, self.rows = choose_bands(threshold)
         hashes = self.bands * self.rows
@@ -178,18 +174,8 @@ class DuplicateIndex:
         words = hash_words(texts)
         signatures = np.empty((len(texts), len(self.factors)), np.uint32)
         shingles, counts = np.empty(len(words.hashes), np.uint64), np.zeros(len(texts), np.int64)
-        run_parallel(
-            len(texts),
-            _compute_signatures,
-            words.hashes,
-            words.firsts,
-            self.shingle,
-            self.factors,
-            signatures,
-            shingles,
-            counts,
-            least=4,
-        )
+        inputs = words.hashes, words.firsts, self.shingle, self.factors
+        run_parallel(len(texts), _compute_signatures, *inputs, signatures, shingles, counts, least=4)
         keys = np.empty(self.bands, np.uint64)
         out = []
         for text in range(len(texts)):

@@ -1,4 +1,4 @@
-"""Clean a corpus: pass its training text through all filters, and write it into a new folder, with a report.
+"""Clean a corpus (`nextword data NAME --out OUT`): write its training text through all filters into a new folder.
 
     train   → quality → duplicates → contamination →   train.jsonl       the order of GPT-3's appendix A
     valid, test       →                                valid.jsonl, test.jsonl, unchanged
@@ -18,19 +18,22 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import InvalidSetting, bad_data
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
-from nextword.data.filters.decontaminate import MAX_DOCUMENTS, index_held_out, remove_contamination
+from nextword.data.filters.decontaminate import MAX_DOCUMENTS, index_held_out, remove_contamination, training_documents
 from nextword.data.filters.dedup import NEW, DuplicateIndex, find_duplicates
-from nextword.data.filters.quality import ALPHA, QualityClassifier, score_documents
+from nextword.data.filters.quality import ALPHA, QualityClassifier, sample_texts, score_documents, train_classifier
 from nextword.data.filters.word_hashes import join_passages
+from nextword.data.opening import open_corpus, open_unsplit
 from nextword.data.readers import read
 
 EXAMPLES = 5  # per step, in the report
 EXAMPLE_LENGTH = 160  # characters
 
-ShowProgress = Callable[[str, int | None], AbstractContextManager[Callable[..., None]]]
+CLASSIFIER_SUFFIX = ".safetensors"
+
+ShowProgress = Callable[[str, float | None], AbstractContextManager[Callable[..., None]]]  # (label, total) → update
 
 
 @dataclass
@@ -52,25 +55,37 @@ class Step:
         self.documents_left += len(left)
         self.bytes_left += sum(len(piece.text.encode()) for piece in left)
         if why and len(self.examples) < EXAMPLES:
-            about = {"id": document.id, "title": document.title, "why": why}
-            self.examples.append(
-                {**about, "text": " ".join(document.text[: 2 * EXAMPLE_LENGTH].split())[:EXAMPLE_LENGTH]}
-            )
+            text = " ".join(document.text[: 2 * EXAMPLE_LENGTH].split())[:EXAMPLE_LENGTH]
+            self.examples.append({"id": document.id, "title": document.title, "why": why, "text": text})
         return left
 
 
 def clean_corpus(
-    corpus: Corpus,
+    name: str,
     out: Path,
     show_progress: ShowProgress,
     *,
     deduplicate: bool = False,
-    classifier: QualityClassifier | None = None,
-    against: Sequence[Corpus] = (),
+    good: str = "",
+    against: Sequence[str] = (),
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Write the cleaned corpus to the new folder `out`, and return the report, which is written there too."""
-    check_cleaning(corpus, out)
+    """Write the cleaned corpus to the new folder `out`, and return the report, which is written there too.
+
+    deduplicate   keep the first of near-duplicate documents
+    good          keep documents that look like this text; or a saved quality classifier (.safetensors)
+    against       evaluation sets, whose text is removed from the training text
+    """
+    corpus = open_corpus(name)
+    if "train" not in corpus.splits:
+        raise bad_data(corpus.name, f"no train split, only {', '.join(corpus.splits)}. Held-out text is never changed.")
+    if out.exists():
+        raise InvalidSetting(f"{out} exists already. Give a new folder, or remove it first.", key="out", value=str(out))
+    evaluation_sets = [open_unsplit(item) for item in against]
+    for item in evaluation_sets:
+        if not set(item.splits) - {"train"}:
+            raise bad_data(item.source, "no held-out split to search for. Give the file with the evaluation text.")
+    classifier = _load_or_train_classifier(corpus, good, seed, show_progress) if good else None
     out.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
     try:
@@ -80,7 +95,7 @@ def clean_corpus(
         steps: list[Step] = []
         documents = corpus.documents("train")
         if classifier is not None:
-            classifier.save(scratch / "quality.safetensors")
+            classifier.save(scratch / f"quality{CLASSIFIER_SUFFIX}")
             steps.append(Step("quality", facts=asdict(classifier.about) | {"alpha": ALPHA, "seed": seed}))
             documents = _filter_quality(documents, classifier, seed, steps[-1])
         if deduplicate:
@@ -88,14 +103,12 @@ def clean_corpus(
             documents = _filter_duplicates(documents, [scratch / f"{split}.jsonl" for split in held_out], steps[-1])
         with show_progress("cleaning", corpus.bytes("train")) as update:
             write_jsonl(scratch / "train.jsonl", (part.document for part in join_passages(documents)), update)
-        if against:
+        if evaluation_sets:
             steps.append(Step("contamination"))
-            _decontaminate(scratch / "train.jsonl", against, steps[-1], show_progress)
+            _decontaminate(scratch / "train.jsonl", evaluation_sets, steps[-1], show_progress)
         report = {"corpus": corpus.name, "source": corpus.source, "steps": [asdict(step) for step in steps]}
-        if not any(step.documents_left for step in steps[-1:]):
-            raise DataError(
-                f"Nothing of {corpus.name} remains after {steps[-1].name}. {_hint(steps[-1])}", path=corpus.name
-            )
+        if steps and not steps[-1].documents_left:
+            raise bad_data(corpus.name, f"nothing remains after {steps[-1].name}. {_hint(steps[-1])}")
         (scratch / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
         scratch.chmod(0o755)
         scratch.rename(out)
@@ -104,15 +117,16 @@ def clean_corpus(
     return report
 
 
-def check_cleaning(corpus: Corpus, out: Path) -> None:
-    """Raise what can be known to be wrong before hours are spent."""
-    if "train" not in corpus.splits:
-        raise DataError(
-            f"{corpus.name} has no train split, only {', '.join(corpus.splits)}, and held-out text is never changed.",
-            path=corpus.name,
-        )
-    if out.exists():
-        raise InvalidSetting(f"{out} exists already. Give a new folder, or remove it first.", key="out", value=str(out))
+def _load_or_train_classifier(corpus: Corpus, good: str, seed: int, show_progress: ShowProgress) -> QualityClassifier:
+    """Load a saved quality classifier, or train one to tell the good text from the corpus."""
+    if good.endswith(CLASSIFIER_SUFFIX):
+        return QualityClassifier.load(Path(good))
+    good_corpus = open_unsplit(good)
+    with show_progress(f"reading {good_corpus.name}", None) as update:
+        positive = sample_texts(training_documents(good_corpus), seed, progress=update)
+    with show_progress(f"reading {corpus.name}", corpus.bytes("train")) as update:
+        negative = sample_texts(corpus.documents("train"), seed, progress=update)
+    return train_classifier(positive, negative, seed, (good_corpus.name, corpus.name))
 
 
 def _hint(step: Step) -> str:

@@ -25,7 +25,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.core.errors import DataError
+from nextword.core.errors import bad_data
 from nextword.core.jit import jit
 from nextword.core.types import Document
 from nextword.data.filters.word_hashes import batch_parts, hash_words, join_passages
@@ -155,14 +155,11 @@ class QualityClassifier:
             with safe_open(path, "np") as file:
                 about = file.metadata() or {}
                 if about.get("format") != FORMAT:
-                    raise DataError(
-                        f"{path} has the format {about.get('format')!r}, expected {FORMAT!r}. Train the classifier "
-                        "again.",
-                        path=path,
-                    )
+                    problem = f"the format is {about.get('format')!r}, expected {FORMAT!r}."
+                    raise bad_data(path, f"{problem} Train the classifier again.")
                 weights, bias = file.get_tensor("weights"), file.get_tensor("bias")
         except (SafetensorError, OSError) as error:
-            raise DataError(f"Cannot read the classifier {path}: {error}. Train it again.", path=path) from None
+            raise bad_data(path, f"cannot read the classifier ({error}). Train it again.") from None
         return cls(weights, float(bias[0]), ClassifierInfo(**json.loads(about["about"])))
 
 
@@ -190,11 +187,8 @@ def train_classifier(
     """Train a classifier of good against raw texts. Both classes have the same weight, whatever their sizes."""
     for name, texts in zip(names, (good, raw), strict=True):
         if len(texts) < MIN_DOCUMENTS:
-            raise DataError(
-                f"{name} has {len(texts)} documents, but training a classifier needs at least {MIN_DOCUMENTS}. Give "
-                "more documents, one per line of .jsonl or one per file of a folder.",
-                path=name,
-            )
+            problem = f"{len(texts)} documents, but training a classifier needs at least {MIN_DOCUMENTS}."
+            raise bad_data(name, f"{problem} Give more, one per line of .jsonl or one per file of a folder.")
     rows = bag_of_words([*good, *raw])
     target = np.repeat([1.0, 0.0], [len(good), len(raw)])
     cost = np.where(target == 1, 0.5 / len(good), 0.5 / len(raw)) * len(target)
