@@ -158,7 +158,7 @@ def _bpe_without_merges(
         "version": "1.0",
         "truncation": None,
         "padding": None,
-        "added_tokens": [added_token(END, tokenizer.end)],
+        "added_tokens": [added_token(END, tokenizer.begin)],
         "normalizer": None,
         "post_processor": None,
         **stages,

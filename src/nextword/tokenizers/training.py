@@ -123,8 +123,8 @@ def _bpe(texts: Iterator[str], size: int, min_count: int, marks: bool) -> Subwor
     _check_size(size, 256 + len(special), f"256 bytes and {', '.join(special)}")
     library = set_stages(Library(models.BPE()), "bpe")
     alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    settings = {"min_frequency": min_count, "special_tokens": special, "initial_alphabet": alphabet}
-    library.train_from_iterator(texts, trainers.BpeTrainer(vocab_size=size, show_progress=False, **settings))
+    trainer = partial(trainers.BpeTrainer, vocab_size=size, min_frequency=min_count, show_progress=False)
+    library.train_from_iterator(texts, trainer(special_tokens=special, initial_alphabet=alphabet))
     return Subwords.of(library, special, begin, end)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -241,16 +240,10 @@ def test_clean_and_dirty_documents_are_scored_separately(tmp_path: Path) -> None
     found = split_by_contamination(evaluated, "test", trained)
     assert [d.text for d in found.dirty] == [texts[3]]
     assert [d.text for d in found.clean] == [text for text in texts if text != texts[3]]
-    result = score_by_contamination(Length(), found)  # type: ignore[arg-type]
-    assert result.dirty.score is not None
-    assert result.clean.score is not None
-    whole = result.clean.score + result.dirty.score
-    assert result.all.score.nats == pytest.approx(whole.nats)
-    assert replace(result.all.score, nats=whole.nats) == whole
-    report = result.as_dict()
+    report = score_by_contamination(Length(), found)  # type: ignore[arg-type]
     assert report["dirty"]["bits_per_byte"] == pytest.approx(1)
-    share = len(texts[5]) / sum(map(len, [*texts[:3], *texts[4:]]))
-    assert report["clean"]["bits_per_byte"] == pytest.approx(1 + share)
+    hard_fraction = len(texts[5]) / sum(map(len, [*texts[:3], *texts[4:]]))
+    assert report["clean"]["bits_per_byte"] == pytest.approx(1 + hard_fraction)
     assert (
         report["clean"]["bits_per_byte_low"]
         <= report["clean"]["bits_per_byte"]
@@ -265,7 +258,7 @@ def test_all_clean_gives_an_empty_dirty_subset(tmp_path: Path) -> None:
     found = split_by_contamination(
         corpus(tmp_path, "eval", [prose(1)]), "test", corpus(tmp_path, "train", [prose(2)], "train")
     )
-    report = score_by_contamination(Length(), found).as_dict()  # type: ignore[arg-type]
+    report = score_by_contamination(Length(), found)  # type: ignore[arg-type]
     assert report["dirty"]["documents"] == 0
     assert report["dirty"]["bits_per_byte"] is None
     assert report["clean"]["documents"] == 1
