@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 import torch
@@ -155,8 +155,19 @@ def gather_ranges(starts: np.ndarray, chosen: Sequence[int] | np.ndarray) -> tup
 # ------------------------------------------------------------------------------------------------ batches
 
 
+class Measured(Protocol):
+    """Examples that can be sorted by length."""
+
+    def __len__(self) -> int: ...
+    @property
+    def lengths(self) -> np.ndarray: ...
+
+
+TextT = TypeVar("TextT", bound=Measured)
+
+
 @dataclass(frozen=True)
-class Bucketed:
+class Bucketed(Generic[TextT]):
     """`rows` examples per batch, of at most `length` tokens each (0: as many as the network can read).
 
     `stretch` batches are sorted by length together, so that a batch has little padding. `pack = false` pads even if the
@@ -180,15 +191,16 @@ class Bucketed:
         if self.fill > most:
             raise invalid("batches.fill", self.fill, f"exceeds length = {most}. Choose a smaller one, or 0 for none.")
 
-    def batches_per_epoch(self, text: Any) -> int:
+    def batches_per_epoch(self, text: TextT) -> int:
         return -(-len(text) // self.rows)
 
-    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]:
+    def batches(self, text: TextT, seed: int, step: int) -> Iterator[Batch]:
         yield from self.epoch_batches(text, seed, step, self.batches_per_epoch(text))
 
-    def epoch_batches(self, text: Any, seed: int, step: int, per_epoch: int) -> Iterator[Batch]:
+    def epoch_batches(self, text: TextT, seed: int, step: int, per_epoch: int) -> Iterator[Batch]:
         """Yield the batches of epoch after epoch, from this step on."""
-        planned, plan = -1, []
+        planned = -1
+        plan: list[np.ndarray] = []
         while True:
             epoch, i = divmod(step, per_epoch)
             if epoch != planned:
@@ -196,7 +208,7 @@ class Bucketed:
             yield self.batch(text, plan[i], epoch)
             step += 1
 
-    def plan_epoch(self, text: Any, seed: int, epoch: int) -> list[np.ndarray]:
+    def plan_epoch(self, text: TextT, seed: int, epoch: int) -> list[np.ndarray]:
         """Which examples are in each batch of an epoch."""
         rng, lengths = np.random.default_rng([seed, epoch]), text.lengths
         order = self.draw_order(text, rng, seed, epoch)
@@ -207,15 +219,15 @@ class Bucketed:
             batches += [bucket[i : i + self.rows] for i in range(0, len(bucket), self.rows)]
         return [batches[i] for i in rng.permutation(len(batches))]
 
-    def draw_order(self, text: Any, rng: np.random.Generator, seed: int, epoch: int) -> np.ndarray:
+    def draw_order(self, text: TextT, rng: np.random.Generator, seed: int, epoch: int) -> np.ndarray:
         """The examples of an epoch, in random order."""
         return rng.permutation(len(text))
 
-    def validation_order(self, text: Any) -> np.ndarray:
+    def validation_order(self, text: TextT) -> np.ndarray:
         """All examples, the longest first: the order of `validation_batches`."""
         return np.argsort(-text.lengths, kind="stable")
 
-    def validation_batches(self, text: Any) -> Iterator[Batch]:
+    def validation_batches(self, text: TextT) -> Iterator[Batch]:
         order, rows = self.validation_order(text), self.rows * VALIDATION_FACTOR
         for at in range(0, len(order), rows):
             yield self.batch(text, order[at : at + rows], 0)

@@ -214,7 +214,7 @@ LONG = ("", "leave", "cut", "error")
 
 
 @dataclass(frozen=True)
-class Sequences(Bucketed):
+class Sequences(Bucketed[PairData]):
     """`rows` pairs per batch, of at most `length` tokens on either side; `stretch` batches are sorted together.
 
     `long` says what training does with longer pairs; validation reads them all.
@@ -597,7 +597,7 @@ class Sources:
         return ids if self.end is None else np.append(ids, self.end)
 
 
-class SourceBatches(Bucketed):
+class SourceBatches(Bucketed[Sources]):
     """Batches of sources. `targets` are empty, because the network itself will produce them."""
 
     def batch(self, text: Sources, chosen: np.ndarray, epoch: int) -> Batch:

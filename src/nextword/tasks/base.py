@@ -56,7 +56,9 @@ class TaskObjective(Objective[BatchedT]):
 
     is_likelihood = False  # of labels, not of text
     has_metrics = True
-    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"examples": Bucketed}  # kind → class; the first is the default
+    layouts: ClassVar[Mapping[str, type[Bucketed[Any]]]] = {
+        "examples": Bucketed
+    }  # kind → class; the first is the default
 
     def __init__(self, batches: Mapping[str, Any]) -> None:
         self.layout = build_layout(batches, self.layouts, "task")

@@ -75,7 +75,7 @@ class ChoiceExamples(Examples):
 
 
 @dataclass(frozen=True)
-class ChoiceBatches(Bucketed):
+class ChoiceBatches(Bucketed[ChoiceExamples]):
     """`rows` examples per batch, with all their candidates."""
 
     def batch(self, text: ChoiceExamples, chosen: np.ndarray, epoch: int) -> Batch:
@@ -167,7 +167,7 @@ class ChoiceHead(TextHead):
 
 
 class ChoiceObjective(LabelObjective):
-    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"examples": ChoiceBatches}
+    layouts: ClassVar[Mapping[str, type[Bucketed[Any]]]] = {"examples": ChoiceBatches}
 
 
 # ------------------------------------------------------------------------------------------------ task

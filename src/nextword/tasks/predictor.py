@@ -34,7 +34,7 @@ class Predictor(TextModel):
         return self.model.device
 
     def batches(
-        self, layout: Bucketed, examples: FramedExamples, rows: int = 0, progress: Count | None = None
+        self, layout: Bucketed[Any], examples: FramedExamples, rows: int = 0, progress: Count | None = None
     ) -> Iterator[tuple[np.ndarray, Batch]]:
         """Yield all examples in batches, the longest first, and the index of each example of a batch.
 

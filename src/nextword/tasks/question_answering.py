@@ -138,7 +138,7 @@ class QAExamples(FramedExamples):
 
 
 @dataclass(frozen=True)
-class PassageBatches(Bucketed):
+class PassageBatches(Bucketed[QAExamples]):
     """`rows` windows per batch, of at most `length` tokens; the next begins `stride` tokens later in the passage.
 
     A question is cut after `question` tokens, and never takes more than half of a window. If windows are short, the
@@ -345,7 +345,7 @@ def best_spans(logits: Tensor, max_length: int, n: int = BEST_SPANS) -> Tensor:
 class SpanObjective(TaskObjective[QAExamples]):
     """Cross-entropy of where the answer begins and of where it ends, halved."""
 
-    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"passages": PassageBatches}
+    layouts: ClassVar[Mapping[str, type[Bucketed[Any]]]] = {"passages": PassageBatches}
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         logits = network(batch)

@@ -138,7 +138,7 @@ class TaggedExamples(FramedExamples):
 
 
 @dataclass(frozen=True)
-class SentenceBatches(Bucketed):
+class SentenceBatches(Bucketed[TaggedExamples]):
     """`rows` sentences per batch."""
 
     def batch(self, text: TaggedExamples, chosen: np.ndarray, epoch: int) -> Batch:
@@ -330,7 +330,7 @@ def _known_targets(emissions: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, 
 class TagObjective(TaskObjective[Any]):
     """Negative log-likelihood of the tags, and the penalty of a network that mixes layers. Nats are per word."""
 
-    layouts: ClassVar[Mapping[str, type[Bucketed]]] = {"sentences": SentenceBatches}
+    layouts: ClassVar[Mapping[str, type[Bucketed[Any]]]] = {"sentences": SentenceBatches}
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         emissions = network(batch)
