@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from nextword.core.types import IGNORE
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.output.softmax import total_cross_entropy
-from nextword.training.optimizers import AveragedSGD
 from nextword.training.steps import CudaGraphStep
 from nextword.training.trainer import Trainer
 from tests.support.small_job import small_job, walk
@@ -101,29 +100,6 @@ def test_softmax_total_in_bf16_equals_torch_autocast(bias: bool) -> None:
     found = torch.autograd.grad(3 * ours, leaves)
     for a, b in zip(found, torch.autograd.grad(3 * exact, leaves), strict=True):
         assert (a - b).norm() < 0.02 * b.norm()
-
-
-@needs_triton
-@pytest.mark.parametrize("decay", [0.0, 0.01])
-def test_averaged_step_kernel_equals_torch_foreach(decay: float) -> None:
-    """The kernel against the foreach functions on the CPU, over several steps, with gradients of any layout."""
-    torch.manual_seed(0)
-    shapes = [(5000,), (3, 7), (64, 65), (1,)]
-    start = [torch.randn(shape) for shape in shapes]
-    grads = [[torch.randn(shape) for shape in shapes] for _ in range(6)]
-    found = []
-    for device in ("cpu", "cuda"):
-        params = [nn.Parameter(t.to(device, copy=True)) for t in start]
-        optimizer = AveragedSGD(params, lr=0.3, weight_decay=decay, start=2)
-        for k, step in enumerate(grads):
-            for p, g in zip(params, step, strict=True):
-                p.grad = g.t().contiguous().t().to(device) if g.dim() == 2 else g.to(device)
-            optimizer.param_groups[0]["lr"] = 0.1 * (k + 1)
-            optimizer.prepare()
-            optimizer.apply(torch.tensor(0.7, device=device) if k % 2 else None)
-        found.append([t.cpu() for p in params for t in (p.detach(), optimizer.state[p]["mean"])])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
 # ------------------------------------------------------------------------------------------------ recorded steps

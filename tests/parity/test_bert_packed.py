@@ -12,36 +12,25 @@ from torch import Tensor
 
 from nextword.core.types import Inputs
 from nextword.layers import attention as full_attention
-from nextword.models import encoder as bidirectional
 from nextword.models.encoder import positions_in_packed
-from tests.support.small_encoders import LENGTHS, PAD, SIZE, SLUGS, WINDOW, batch, close, made, packed, some, texts
-
-WAYS = {"runs": 0, "groups": 10**12}
+from tests.support.small_encoders import LENGTHS, PAD, SLUGS, WINDOW, batch, close, made, packed, some, texts
 
 
-@pytest.fixture(params=WAYS)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Both ways over packed texts, whichever would be chosen."""
-    monkeypatch.setattr(full_attention, "COPIED", WAYS[request.param])
-    monkeypatch.setattr(full_attention, "COMPUTED", 24 * 40)  # some padding, and several groups
-    return str(request.param)
+@pytest.fixture(autouse=True)
+def several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_attention, "CALL_COST", 24 * 40)  # some padding, and several groups
 
 
-def test_packed_layout_choice_covers_both_paths(way: str) -> None:
-    inputs = packed(texts())
-    layout: Any = full_attention.choose_layout(inputs, 24, 4, WINDOW)
-    assert type(layout).__name__.lower() == way
-    if way == "runs":
-        assert layout.blocks == ((1, 5), (1, 1), (1, 16), (2, 3), (1, 7), (1, 5), (1, 12))
-    else:
-        assert layout.blocks == ((1, 16), (1, 12), (2, 7), (3, 5), (1, 1))
-        assert any(mask is not None for mask in layout.masks)
-        assert len(layout.take) > len(layout.back) == sum(LENGTHS)
+def test_packed_texts_of_similar_length_form_groups() -> None:
+    layout: Any = full_attention.choose_layout(packed(texts()), 24, 4, WINDOW)
+    assert layout.blocks == ((1, 16), (1, 12), (2, 7), (3, 5), (1, 1))
+    assert any(mask is not None for mask in layout.masks)
+    assert len(layout.take) > len(layout.back) == sum(LENGTHS)
 
 
 @pytest.mark.parametrize("empty", [False, True])
 @pytest.mark.parametrize("slug", SLUGS)
-def test_packed_rows_equal_single_and_padded_texts(slug: str, empty: bool, way: str) -> None:
+def test_packed_rows_equal_single_and_padded_texts(slug: str, empty: bool) -> None:
     """Every layer, and the gradient of every parameter."""
     network = made(slug)
     inputs = packed(texts(), empty)
@@ -84,7 +73,7 @@ def test_packed_rows_equal_single_and_padded_texts(slug: str, empty: bool, way: 
 
 @pytest.mark.parametrize("slug", SLUGS)
 @torch.no_grad()
-def test_packed_texts_do_not_attend_to_each_other(slug: str, way: str) -> None:
+def test_packed_texts_do_not_attend_to_each_other(slug: str) -> None:
     network = made(slug)
     each = texts()
     inputs = packed(each)
@@ -142,27 +131,6 @@ def test_empty_row_gives_no_nan_and_changes_no_other_row() -> None:
     close(h[:1], network.hidden(Inputs(ids[:1]), None)[0][-1])
     none = network.hidden(Inputs(ids[:1, :0], starts=torch.zeros(3, dtype=torch.long)), None)[0][-1]
     assert none.shape == (1, 0, 24)
-
-
-@pytest.mark.parametrize("room", [1, 10, 20, 50])
-@pytest.mark.parametrize("slug", SLUGS)
-def test_large_batch_is_split_without_changing_outputs(slug: str, room: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    network = made(slug)
-    for inputs in (batch(slug, "padded"), batch(slug, "segments"), packed(texts()), packed(texts(), empty=True)):
-        total = inputs.ids.numel()
-        at = torch.tensor([total - 1, 0, 5, 0])
-        want, filled = network.hidden(inputs, None)[0], network.fill(inputs, at)
-        with torch.no_grad(), monkeypatch.context() as patched:
-            patched.setattr(bidirectional, "MAX_TOKENS_CPU", room)
-            for a, b in zip(network.hidden(inputs, None)[0], want, strict=True):
-                assert a.shape == b.shape
-                there = slice(None) if inputs.token_mask is None else inputs.token_mask
-                close(a[there], b[there])
-            close(network.fill(inputs, at), filled)
-            assert network.fill(inputs, at[:0]).shape == (0, SIZE)
-            sizes = [of.stop - of.start for of, _ in bidirectional.split_batch(inputs, room)]
-            assert sum(sizes) == total
-            assert max(sizes) <= max(room, WINDOW)
 
 
 @pytest.mark.parametrize("dropout", [0.0, 0.2])
@@ -240,7 +208,7 @@ def test_ragged_kernels_accept_shapes_and_differentiate() -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_dropout_is_active_only_in_training(slug: str, way: str) -> None:
+def test_dropout_is_active_only_in_training(slug: str) -> None:
     network = made(slug, dropout=0.3)
     still = made(slug)
     for inputs in (packed(texts()), batch(slug, "padded")):

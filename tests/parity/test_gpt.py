@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, Vocabulary
-from nextword.kernels import cublaslt as lt
 from nextword.kernels import cuda_graphs as recorded
 from nextword.layers.attention import banded_attention
 from nextword.models.base import CausalNetwork
@@ -198,71 +197,6 @@ def test_batch_longer_than_window_raises() -> None:
 def test_config_with_width_not_divisible_by_heads_raises() -> None:
     with raises(InvalidSetting, key="model.width"):
         GPT2Config(width=10, heads=4)
-
-
-# ------------------------------------------------------------------------------------------------ feed-forward
-
-
-def plain_feed_forward(x: Tensor, w1: Tensor, b1: Tensor, w2: Tensor, b2: Tensor) -> Tensor:
-    return F.linear(F.gelu(F.linear(x, w1, b1), approximate="tanh"), w2, b2)
-
-
-def both_ways(x: torch.Tensor, weights: list[torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """Values and gradients in one function, and by torch's functions one by one."""
-    found = []
-    dy = torch.randn(len(x), len(weights[-1]), generator=torch.Generator().manual_seed(1)).to(x)
-    for way in WAYS[len(weights)]:
-        y = way(x, *weights)
-        found.append([y, *torch.autograd.grad(y, [x, *weights], dy)])
-    return found[0], found[1]
-
-
-WAYS = {
-    4: (lt.FeedForward.apply, plain_feed_forward),
-    2: (lt.LinearLayer.apply, F.linear),
-}  # by how many weights they have
-
-
-@pytest.mark.parametrize("parts", WAYS)
-def test_fused_feed_forward_equals_torch(parts: int) -> None:
-    torch.manual_seed(0)
-    shapes = (7, 16), (32, 16), (32,), (16, 32), (16,)
-    x, *weights = (torch.randn(shape, dtype=torch.double, requires_grad=True) for shape in shapes[: 1 + parts])
-    for got, want in zip(*both_ways(x, weights), strict=True):
-        torch.testing.assert_close(got, want, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.parametrize("shape", [(64, 32, 48), (4096, 768, 3072), (1000, 64, 256)])
-def test_cublaslt_on_gpu_equals_torch(shape: tuple[int, int, int]) -> None:
-    if lt.library() is None:
-        pytest.skip("NO CUBLASLT HERE: this test proves nothing")
-    assert lt.usable()
-    rows, width, inner = shape
-    draw = torch.Generator("cuda").manual_seed(0)
-    x, *weights = (
-        (torch.randn(shape, generator=draw, device="cuda") * 0.3).bfloat16().requires_grad_()
-        for shape in ((rows, width), (inner, width), (inner,), (width, inner), (width,))
-    )
-    for some in (weights, weights[:2]):
-        for got, want in zip(*both_ways(x, some), strict=True):
-            assert (got - want).float().norm() <= 0.02 * want.float().norm()
-
-
-@pytest.mark.parametrize("way", [0, 1, -1])
-def test_cublaslt_fused_bias_gradients_equal_separate_sums(way: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whichever the clock would choose."""
-    if lt.library() is None:
-        pytest.skip("NO CUBLASLT HERE: this test proves nothing")
-    monkeypatch.setattr(lt, "_do", lambda key, *ways: ways[way]())
-    draw = torch.Generator("cuda").manual_seed(0)
-    dy, x, w, before = (
-        torch.randn(shape, generator=draw, device="cuda", dtype=torch.bfloat16)
-        for shape in ((528, 64), (528, 96), (64, 96), (528, 96))
-    )
-    inner, db = lt.gelu_gradient(dy, w, before)
-    dw, summed = lt.weight_gradient(dy, x)
-    for got, want in ((db, inner.float().sum(0)), (dw, dy.float().t() @ x.float()), (summed, dy.float().sum(0))):
-        assert (got.float() - want).norm() <= 0.01 * want.norm()
 
 
 # ------------------------------------------------------------------------------------------------ recorded steps

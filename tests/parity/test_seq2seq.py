@@ -13,9 +13,7 @@ from torch import Tensor, nn
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Inputs, Vocabulary
-from nextword.layers import attention as source_attention
 from nextword.layers.attention import AdditiveAttention, MultiplicativeAttention
-from nextword.models import seq2seq
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.objectives.seq2seq import label_smoothing_term
 from tests.support.errors import raises
@@ -94,7 +92,7 @@ def test_bahdanau_step_equals_hand_computation() -> None:
     h = network.hidden(inputs, None)[0][-1][:, 0]
     state = network.begin(inputs.source)
     s = state["cells"][0][0]
-    context, _ = network.look(s.unsqueeze(1), state["keys"], state["memory"], state["there"])
+    context, _ = network.source_attention(s.unsqueeze(1), state["keys"], state["memory"], state["there"])
     cell, layer = nn.GRUCell(6 + 16, 8).double(), network.layers[0]
     cell.load_state_dict({name: getattr(layer, name) for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")})
     x = network.embedding(inputs.ids[:, 0])
@@ -114,7 +112,7 @@ def test_input_feeding_reads_previous_context(form: str) -> None:
     s, fed = state["cells"][0][0], torch.zeros(3, 8).double()
     for t, want in enumerate((first, second)):
         s = cell(torch.cat([network.embedding(inputs.ids[:, t]), fed], -1), s)
-        context, _ = network.look(s.unsqueeze(1), state["keys"], state["memory"], state["there"])
+        context, _ = network.source_attention(s.unsqueeze(1), state["keys"], state["memory"], state["there"])
         fed = torch.tanh(network.out(torch.cat([context[:, 0], s], -1)))
         close(want, fed)
 
@@ -125,25 +123,6 @@ class PlainMixture:
 
     def __call__(self, weights: Tensor) -> Tensor:
         return weights @ self.memory
-
-
-@pytest.mark.parametrize("form", FORMS)
-def test_deferred_gradients_equal_stepwise_gradients(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    grads = []
-    for plain in (False, True):
-        if plain:
-            monkeypatch.setattr(seq2seq, "StepwiseLinear", lambda w, b=None: lambda x: F.linear(x, w, b))
-            monkeypatch.setattr(source_attention, "StepwiseLinear", seq2seq.StepwiseLinear)
-            monkeypatch.setattr(source_attention, "StepwiseWeightedSum", PlainMixture)
-        network = made(form)
-        h = network.hidden(Inputs(some(3, 4), source=source()), None)[0][-1]
-        h.pow(3).sum().backward()
-        grads.append({name: p.grad for name, p in network.named_parameters()})
-    for name, grad in grads[0].items():
-        if grad is None:
-            assert grads[1][name] is None
-        else:
-            close(grad, grads[1][name])
 
 
 # ------------------------------------------------------------------------------------------------ the whole

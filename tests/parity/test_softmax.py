@@ -1,7 +1,6 @@
 """The readouts against torch's own linear layer and cross-entropy: values, gradients and memory."""
 
 import copy
-import threading
 
 import pytest
 import torch
@@ -21,7 +20,6 @@ WIDTH, SIZE = 16, 101
 def few_rows_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(softmax.HELD, "cpu", 64 * SIZE)  # so that 700 rows are eleven chunks
     monkeypatch.setitem(softmax.PLAIN, "cpu", -1)
-    monkeypatch.setattr(softmax, "_buffers", threading.local())
 
 
 def operands(rows: int, dtype: torch.dtype = torch.float32, seed: int = 0) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -212,25 +210,6 @@ def test_second_backward_through_total_raises() -> None:
     loss.backward(retain_graph=True)
     with pytest.raises(RuntimeError, match=r"nll\(…\)\.sum\(\)"):
         loss.backward()
-
-
-def test_threads_use_separate_buffers() -> None:
-    jobs = [operands(300, seed=seed) for seed in range(4)]
-    expected = [torchs(*job) for job in jobs]
-    results: dict[int, list[Tensor]] = {i: [] for i in range(4)}
-
-    def work(i: int) -> None:
-        for _ in range(20):
-            results[i].append(linear_cross_entropy(*jobs[i]))
-
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    for i, want in enumerate(expected):
-        for got in results[i]:
-            torch.testing.assert_close(got, want)
 
 
 # ------------------------------------------------------------------------------------------------ the modules

@@ -1,16 +1,6 @@
-"""Matrix products for a few rows on a CPU, as in generating token by token, and a whole Transformer step made of them.
+"""A whole Transformer step on a CPU, for a few tokens, made of matrix products that read every weight once.
 
-**`few_rows_linear`.** Reference: F.linear. A product with one row is bound by reading the matrix, and a general matrix
-product reads it at less than half the memory bandwidth. Without gradients:
-
-    one row       W x, a matrix-vector product
-    SOME rows     (W Xᵀ)ᵀ, the long side first, if the matrix is large
-    MORE rows     the same, if the matrix is narrow: X Wᵀ then leaves all threads but one idle
-    otherwise     X Wᵀ
-
-Each is up to twice as fast where it is chosen, and slower elsewhere (measured with MKL 2024, 1 and 2 threads).
-
-**`walk`.** Reference: DecoderLM.forward_cached (tests/unit/kernels/test_cpu_decode.py); used by cpu_decode.py. A few
+Reference: DecoderLM.forward_cached (tests/unit/kernels/test_cpu_decode.py); used by cpu_decode.py. A few
 tokens through a whole stack of blocks, in float32 or int8. Such a step is bound by reading every weight once, and the
 many small operations between the products should not matter. So threads go through the stack together, each with its
 share of every matrix's rows (and of the heads), and wait for each other only where one needs what another has computed:
@@ -28,34 +18,10 @@ import os
 from typing import Any
 
 import numpy as np
-import torch
-import torch.nn.functional as F
 from numba import carray, types
-from torch import Tensor
 
 from nextword.core.jit import OPTIONS, numba_jit
 from nextword.kernels.cpu_int8 import ROWS, arrive, arrived, four_bytes, four_floats, place
-
-SOME, LARGE = range(8, 16), 1 << 20  # rows; numbers
-MORE, NARROW = range(16, 49), 768  # rows; the shorter side is below that
-
-
-def few_rows_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """(…, D), (N, D) → (…, N): x Wᵀ + b."""
-    rows = x.numel() // max(x.shape[-1], 1)
-    if x.is_cuda or not 0 < rows < MORE.stop or torch.is_grad_enabled() or x.dtype != weight.dtype:
-        return F.linear(x, weight, bias)
-    if rows == 1:
-        one = x.reshape(-1)
-        y = torch.mv(weight, one) if bias is None else torch.addmv(bias, weight, one)
-        return y.view(*x.shape[:-1], -1)
-    some = rows in SOME and weight.numel() >= LARGE
-    if not some and not (rows in MORE and min(weight.shape) < NARROW and torch.get_num_threads() > 1):
-        return F.linear(x, weight, bias)
-    many = x.reshape(rows, -1).t()
-    y = torch.mm(weight, many) if bias is None else torch.addmm(bias.unsqueeze(1), weight, many)
-    return y.t().contiguous().view(*x.shape[:-1], -1)  # in order, as attention wants its operands
-
 
 # of a block: a norm is (weight, bias), a matrix (weight, scale, sums of its rows, bias)
 NORM1, JOIN, OUT, NORM2, WIDE, NARROW_STEP, KEYS, VALUES, BAND, COLUMNS = 0, 2, 6, 10, 12, 16, 20, 21, 22, 23

@@ -32,7 +32,7 @@ from torch import Tensor
 
 from nextword.core.types import State
 from nextword.kernels.graph_capture import capture_graph
-from nextword.kernels.triton_kernels import added_norm, attend, available, linear
+from nextword.kernels.triton_kernels import added_norm, attend, available
 from nextword.layers.kv_cache import LEAST, KeyValues
 from nextword.layers.quantized import Int8Linear
 
@@ -104,9 +104,9 @@ class CapturedStep:
         self.cache["ids"].scatter_(1, length.unsqueeze(1), self.last.unsqueeze(1))
         for i, (block, (keys, values)) in enumerate(zip(net.blocks, self.cache["layers"], strict=True)):
             h = added_norm(x, y, norms[2 * i], kind, after)
-            h = attend(linear(h, block.attention.join), keys, values, length, block.attention.band)
-            h = added_norm(x, linear(h, block.attention.out), norms[2 * i + 1], kind, after)
-            y = linear(linear(h, block.wide, gelu=True), block.narrow)
+            h = attend(block.attention.join(h), keys, values, length, block.attention.band)
+            h = added_norm(x, block.attention.out(h), norms[2 * i + 1], kind, after)
+            y = block.narrow(F.gelu(block.wide(h), approximate="tanh"))
         return added_norm(x, y, norms[-1], kind, after)
 
     def _copy_in(self, state: State) -> None:

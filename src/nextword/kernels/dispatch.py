@@ -6,10 +6,9 @@ files never name a kernel, and the plain step stays the reference that every fas
     generating, decoder, CUDA      one captured CUDA graph per shape              cuda_graphs.GraphSteps
     generating, decoder, CPU       the whole stack as one compiled function       cpu_decode.CompiledSteps
     generating, T5, CUDA           one captured CUDA graph per shape              cuda_graphs.T5GraphSteps
-    training in bf16, CUDA         linear layers by cuBLASLt                      `enable_training_kernels`
     training word vectors          one compiled step per window or cell           `train_windows`, `train_cells`
 
-Layers choose their own fast paths (layers/linear.py, bilstm.py, quantized.py, output/softmax.py).
+Layers choose their own fast paths (layers/bilstm.py, quantized.py, output/softmax.py).
 """
 
 from __future__ import annotations
@@ -21,11 +20,10 @@ from torch import Tensor
 
 from nextword.core.types import State
 from nextword.kernels.cpu_decode import CompiledSteps
-from nextword.kernels.cublaslt import make_ready as enable_training_kernels
 from nextword.kernels.cuda_graphs import GraphSteps, T5GraphSteps
 from nextword.kernels.word2vec import train_cells, train_windows
 
-__all__ = ["FastDecoding", "FastT5Decoding", "enable_training_kernels", "train_cells", "train_windows"]
+__all__ = ["FastDecoding", "FastT5Decoding", "train_cells", "train_windows"]
 
 
 class FastDecoding:

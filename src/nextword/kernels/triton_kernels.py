@@ -3,18 +3,15 @@
 Training (reference: torch, tests/parity/test_softmax.py and test_gpt.py; selected by the callers if `available()`):
 
     softmax_gradient   logits → −log p of each target, and in place of the logits the gradient p − 1_target
-    column_sums        Σ over the rows, always in the same order
-    averaged_step      θ ← θ − η (c g + λθ), θ̄ ← θ̄ + s (θ − θ̄): every number is read once and written once
 
 Generation (used by cuda_graphs.py, whose steps take as long as they have kernels; in float32, whatever the weights):
 
     added_norm    x ← x + y, h = norm(x)                                                    one program per row
     attend        store this step's key and value, and attend to what the row has read: empty slots and those before
                   the band are never read                                                   one program per row and head
-    row_product   act(W x + b) for one row, reading W once at memory bandwidth              one program per few outputs
 
-Projected LSTMs (used by lstm.py; they contain their torch reference; at least float32; slices of longer tensors are
-fine):
+Projected LSTMs (used by projected_lstm.py; they contain their torch reference; at least float32; slices of longer
+tensors are fine):
 
     open_gates       z (S, B, 4H) becomes σ(i), σ(f), tanh(g), σ(o); c' = clip(σ(f) c + σ(i) tanh(g)); m = σ(o) tanh(c')
     close_gates      from dm and dc': z becomes its own gradient, and dc that of the previous c
@@ -28,7 +25,6 @@ from functools import cache
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core.types import IGNORE
@@ -78,35 +74,7 @@ def _training_kernels() -> Any:
             p = tl.where(kept & (at < size), tl.exp2(x * 1.4426950408889634 - logarithm) - (at == target), 0.0)
             tl.store(z + at, p.to(z.dtype.element_ty), at < width)
 
-    @triton.jit
-    def columns(x, parts, rows, width, EACH: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
-        """The sums of EACH rows, for some columns."""
-        at = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)[None, :]
-        total = tl.zeros((ROWS, COLUMNS), tl.float32)
-        for start in range(0, EACH, ROWS):
-            row = tl.program_id(1) * EACH + start + tl.arange(0, ROWS)[:, None]
-            total += tl.load(x + row.to(tl.int64) * width + at, (row < rows) & (at < width), 0.0).to(tl.float32)
-        at = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-        tl.store(parts + tl.program_id(1) * width + at, tl.sum(total, 0), at < width)
-
-    @triton.jit
-    def gathered(parts, out, count, width, COUNT: tl.constexpr, COLUMNS: tl.constexpr):
-        at = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-        part = tl.arange(0, COUNT)[:, None]
-        x = tl.load(parts + part * width + at[None, :], (part < count) & (at < width)[None, :], 0.0)
-        tl.store(out + at, tl.sum(x, 0).to(out.dtype.element_ty), at < width)
-
-    @triton.jit
-    def update(p, g, mean, rate, share, scale, decay, size, BLOCK: tl.constexpr):
-        at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
-        inside = at < size
-        old = tl.load(p + at, inside)
-        new = old - tl.load(rate) * (tl.load(g + at, inside) * tl.load(scale) + decay * old)
-        before = tl.load(mean + at, inside)
-        tl.store(p + at, new, inside)
-        tl.store(mean + at, before + tl.load(share) * (new - before), inside)
-
-    return triton, rows, update, columns, gathered
+    return triton, rows
 
 
 def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int) -> Tensor:
@@ -114,7 +82,7 @@ def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int)
 
     Rows whose target is IGNORE cost nothing and have no gradient.
     """
-    triton, rows, *_ = _training_kernels()
+    triton, rows = _training_kernels()
     nll = torch.empty(len(z), dtype=torch.float32, device=z.device)
     given, own = bias is not None, z if bias is None else bias
     block = min(8192, triton.next_power_of_2(z.shape[1]))
@@ -123,36 +91,7 @@ def softmax_gradient(z: Tensor, bias: Tensor | None, targets: Tensor, size: int)
     return nll
 
 
-def column_sums(x: Tensor, out: Tensor) -> None:
-    """(M, N) → (N,). With many rows, torch.sum reaches only a quarter to half of the memory bandwidth."""
-    triton, _, _, columns, gathered = _training_kernels()
-    (rows, width), across = x.shape, triton.cdiv(x.shape[1], 128)
-    parts = min(triton.cdiv(768, across), triton.cdiv(rows, 32))
-    each = triton.cdiv(triton.cdiv(rows, parts), 32) * 32
-    parts = triton.cdiv(rows, each)
-    between = torch.empty(parts, width, dtype=torch.float32, device=x.device)
-    columns[(across, parts)](x, between, rows, width, EACH=each, ROWS=32, COLUMNS=128, num_warps=4)
-    count = triton.next_power_of_2(parts)
-    gathered[(triton.cdiv(width, 32),)](between, out, parts, width, COUNT=count, COLUMNS=32, num_warps=4)
-
-
-def averaged_step(
-    params: list[Tensor],
-    grads: list[Tensor],
-    means: list[Tensor],
-    rate: Tensor,
-    share: Tensor,
-    scale: Tensor,
-    decay: float,
-) -> None:
-    triton, _, update, *_ = _training_kernels()
-    for p, g, mean in zip(params, grads, means, strict=True):
-        grid = (triton.cdiv(p.numel(), 4096),)
-        update[grid](p, g.contiguous(), mean, rate, share, scale, decay, p.numel(), BLOCK=4096, num_warps=8)
-
-
 SLOTS = 256  # that a program attends to at once
-OUTPUTS = 8  # per program of `row_product`
 
 
 @cache
@@ -215,33 +154,14 @@ def _generation_kernels() -> Any:
             most = higher
         tl.store(y + row * width + head * each + e, (found / total).to(y.dtype.element_ty), inside)
 
-    @triton.jit
-    def product(x, matrix, bias, y, outputs, width, BIAS: tl.constexpr, GELU: tl.constexpr, OUTPUTS: tl.constexpr,
-                BLOCK: tl.constexpr):  # fmt: skip
-        n = tl.program_id(0) * OUTPUTS + tl.arange(0, OUTPUTS)
-        inside = n < outputs
-        at = tl.arange(0, BLOCK)
-        total = tl.zeros((OUTPUTS, BLOCK), tl.float32)
-        for start in range(0, width, BLOCK):
-            here = start + at < width
-            w = tl.load(matrix + n[:, None].to(tl.int64) * width + start + at[None, :],
-                        inside[:, None] & here[None, :], 0.0)  # fmt: skip
-            total += w.to(tl.float32) * tl.load(x + start + at, here, 0.0).to(tl.float32)[None, :]
-        z = tl.sum(total, 1)
-        if BIAS:
-            z += tl.load(bias + n, inside, 0.0).to(tl.float32)
-        if GELU:  # z · sigmoid(2 √(2/π) (z + 0.044715 z³)), which is the approximation by tanh
-            z = z / (1 + tl.exp(-1.5957691216057308 * (z + 0.044715 * z * z * z)))
-        tl.store(y + n, z.to(y.dtype.element_ty), inside)
-
-    return triton, norms, attention, product
+    return triton, norms, attention
 
 
 def added_norm(
     x: Tensor, y: Tensor | None, norm: nn.LayerNorm | None, like: torch.dtype, after: bool = False
 ) -> Tensor:
     """x (B, D) float32 becomes x + y, and its norm is returned, in the type asked for. `after`: x becomes the norm."""
-    triton, norms, _, _ = _generation_kernels()
+    triton, norms, _ = _generation_kernels()
     rows, width = x.shape
     h = torch.empty(rows, width, dtype=like, device=x.device)
     weight = x if norm is None else norm.weight
@@ -266,45 +186,13 @@ def added_norm(
 
 def attend(joined: Tensor, keys: Tensor, values: Tensor, lengths: Tensor, band: int = 0) -> Tensor:
     """Queries, keys and values of one token a row (B, 3 D), after `lengths` (B,) others in slots (B, H, S, K)."""
-    triton, _, attention, _ = _generation_kernels()
+    triton, _, attention = _generation_kernels()
     rows, heads, slots, each = keys.shape
     y = torch.empty(rows, heads * each, dtype=joined.dtype, device=joined.device)
     sizes = heads, slots, each, each**-0.5
     wide = triton.next_power_of_2(each)
     attention[(rows, heads)](joined, keys, values, lengths, y, *sizes, BAND=band, SLOTS=SLOTS, EACH=wide, num_warps=8)
     return y
-
-
-def row_product(x: Tensor, weight: Tensor, bias: Tensor | None, gelu: bool = False) -> Tensor:
-    """(1, D), (N, D), (N,) → (1, N)."""
-    triton, _, _, product = _generation_kernels()
-    outputs, width = weight.shape
-    y = torch.empty(1, outputs, dtype=x.dtype, device=x.device)
-    block = min(triton.next_power_of_2(width), 1024)
-    product[(triton.cdiv(outputs, OUTPUTS),)](
-        x,
-        weight,
-        weight if bias is None else bias,
-        y,
-        outputs,
-        width,
-        BIAS=bias is not None,
-        GELU=gelu,
-        OUTPUTS=OUTPUTS,
-        BLOCK=block,
-        num_warps=4,
-    )
-    return y
-
-
-def linear(x: Tensor, layer: Any, gelu: bool = False) -> Tensor:
-    """A layer's product with few rows (B, D), and the gelu of it (its approximation by tanh)."""
-    if len(x) == 1:
-        return row_product(x, layer.weight, layer.bias, gelu)
-    if gelu and layer.bias is not None:
-        return torch._addmm_activation(layer.bias, x, layer.weight.t(), use_gelu=True)
-    y = F.linear(x, layer.weight, layer.bias)
-    return F.gelu(y, approximate="tanh") if gelu else y
 
 
 BLOCK = 1024

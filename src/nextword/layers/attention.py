@@ -14,20 +14,17 @@ it can.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Inputs
-from nextword.kernels.lstm import StepwiseEnergies, StepwiseLinear, StepwiseWeightedSum
 from nextword.layers.kv_cache import CacheUpdate, KeyValues
-from nextword.layers.linear import Linear
 
 # ------------------------------------------------------------------------------------------------ left to right
 
@@ -42,8 +39,8 @@ class CausalAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0, band: int = 0, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout, self.band = heads, dropout, band
-        self.join = Linear(width, 3 * width, bias=bias)
-        self.out = Linear(width, width, bias=bias)
+        self.join = nn.Linear(width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
 
     def forward(
         self, x: Tensor, update: CacheUpdate | None, cache: KeyValues | None
@@ -104,9 +101,8 @@ def banded_attention(q: Tensor, k: Tensor, v: Tensor, band: int, drop: float = 0
 #              c c c c c c
 #
 # A layout says who sees whom. `choose_layout` makes it once per batch, for all layers. No layout writes an (N, N)
-# matrix for packed texts: a GPU has a kernel for ragged rows in 16 bits; elsewhere, neighbors of equal length form a
-# block, which is a view; where that would mean many small calls, texts of similar length are gathered and padded a
-# little.
+# matrix for packed texts: a GPU has a kernel for ragged rows in 16 bits; elsewhere, texts of similar length are
+# gathered and padded a little.
 
 varlen_attn: Any
 try:
@@ -114,10 +110,7 @@ try:
 except ImportError:  # torch before 2.10
     varlen_attn = None
 
-# What one more call of attention costs on a CPU, in numbers that could be copied or products that could be computed in
-# the same time. On a GPU, calls are always more expensive.
-COPIED = 6_000
-COMPUTED = 300_000
+CALL_COST = 300_000  # products that could be computed in the time of one more call of attention, on a CPU
 
 
 class Layout(Protocol):
@@ -130,8 +123,8 @@ class BidirectionalAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0, bias: bool = True) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.join = Linear(width, 3 * width, bias=bias)
-        self.out = Linear(width, width, bias=bias)
+        self.join = nn.Linear(width, 3 * width, bias=bias)
+        self.out = nn.Linear(width, width, bias=bias)
 
     def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
         """With flat positions `at` (K,) of the batch's B·T, only those are returned: (K, width)."""
@@ -157,7 +150,7 @@ def choose_layout(inputs: Inputs, width: int, heads: int, longest: int, dtype: t
     each = width // heads
     if starts.is_cuda and varlen_attn is not None and dtype.itemsize == 2 and each % 8 == 0 and each <= 256:
         return Ragged(starts.to(torch.int32), longest)
-    return _pack_layout(starts, width)
+    return _group_by_length(starts, width)
 
 
 @dataclass(frozen=True)
@@ -191,20 +184,6 @@ class Ragged:
 
 
 @dataclass(frozen=True)
-class Runs:
-    """Packed texts, in blocks of neighbors of equal length. Blocks are views: only the result is copied."""
-
-    blocks: tuple[tuple[int, int], ...]  # number of texts, and their length
-
-    def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
-        if len(self.blocks) == 1:
-            return _attend(joined, *self.blocks[0], heads, drop).view(*joined.shape[:2], -1)
-        parts = joined.squeeze(0).split([texts * length for texts, length in self.blocks])
-        done = [_attend(part, *block, heads, drop) for part, block in zip(parts, self.blocks, strict=True)]
-        return torch.cat(done).unsqueeze(0)
-
-
-@dataclass(frozen=True)
 class Groups:
     """Packed texts, grouped by length, the shorter ones of a group padded at their end.
 
@@ -217,27 +196,13 @@ class Groups:
     masks: tuple[Tensor | None, ...]  # (texts, 1, 1, length)
 
     def attend(self, joined: Tensor, heads: int, drop: float) -> Tensor:
-        slots = _GatherSlots.apply(joined.squeeze(0), self.take, self.back)
+        slots = joined.squeeze(0).index_select(0, self.take)
         parts = slots.split([texts * length for texts, length in self.blocks])
         done = [
             _attend(part, *block, heads, drop, mask)
             for part, block, mask in zip(parts, self.blocks, self.masks, strict=True)
         ]
         return torch.cat(done).index_select(0, self.back).unsqueeze(0)
-
-
-class _GatherSlots(torch.autograd.Function):
-    """Tokens → slots. Padding slots are masked, so no gradient comes back from them."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, take: Tensor, back: Tensor) -> Tensor:
-        ctx.save_for_backward(back)
-        return x.index_select(0, take)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        (back,) = ctx.saved_tensors
-        return grad.index_select(0, back), None, None
 
 
 def _attend(
@@ -249,22 +214,14 @@ def _attend(
     return y.transpose(1, 2).reshape(texts * length, width)
 
 
-def _pack_layout(starts: Tensor, width: int) -> Layout:
-    """Runs if they are few for what there is to copy, otherwise groups."""
-    ends = starts.tolist()
-    lengths = [b - a for a, b in pairwise(ends)]
-    runs = tuple((len(list(same)), length) for length, same in groupby(n for n in lengths if n))
-    if not runs:  # no tokens at all
-        return Padded(None)
-    if len(runs) == 1 or (not starts.is_cuda and len(runs) * COPIED <= ends[-1] * width):
-        return Runs(runs)
-    return _group_by_length(ends, lengths, width, starts.device)
-
-
-def _group_by_length(starts: Sequence[int], lengths: Sequence[int], width: int, device: torch.device) -> Groups:
+def _group_by_length(row_starts: Tensor, width: int) -> Layout:
     """From the longest text to the shortest: a group ends where its padding would cost more than another call."""
+    starts, device = row_starts.tolist(), row_starts.device
+    lengths = [end - start for start, end in pairwise(starts)]
+    if not any(lengths):
+        return Padded(None)
     order = sorted((i for i, n in enumerate(lengths) if n), key=lambda i: -lengths[i])
-    spare, wasted = COMPUTED / width, 0.0
+    spare, wasted = CALL_COST / width, 0.0
     groups: list[list[int]] = []
     for i in order:
         if groups:
@@ -302,8 +259,8 @@ class PrefixAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.join = Linear(width, 3 * width)
-        self.out = Linear(width, width)
+        self.join = nn.Linear(width, 3 * width)
+        self.out = nn.Linear(width, width)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, update: CacheUpdate | None, cache: KeyValues | None
@@ -381,11 +338,11 @@ class RelativeAttention(nn.Module):
     def __init__(self, width: int, heads: int, dropout: float = 0.0) -> None:
         super().__init__()
         self.heads, self.dropout = heads, dropout
-        self.query = Linear(width, width, bias=False)
-        self.key = Linear(width, width, bias=False)
-        self.value = Linear(width, width, bias=False)
-        self.distance = Linear(width, width, bias=False)
-        self.out = Linear(width, width, bias=False)
+        self.query = nn.Linear(width, width, bias=False)
+        self.key = nn.Linear(width, width, bias=False)
+        self.value = nn.Linear(width, width, bias=False)
+        self.distance = nn.Linear(width, width, bias=False)
+        self.out = nn.Linear(width, width, bias=False)
         each = width // heads
         self.content_bias = nn.Parameter(torch.zeros(heads, 1, each))  # u
         self.distance_bias = nn.Parameter(torch.zeros(heads, 1, each))  # w
@@ -418,24 +375,24 @@ class RelativeAttention(nn.Module):
 #
 #     AdditiveAttention         e = vᵀ tanh(W q + U m_j)        Bahdanau, Cho & Bengio 2015; Luong's "concat"
 #     MultiplicativeAttention   e = qᵀ W m_j, or qᵀ m_j         Luong, Pham & Manning 2015: "general" and "dot"
-#
-# Shapes: query (B, T, D), memory (B, S, M), token mask (B, S) → context (B, T, M) and weights (B, T, S).
 
 SCORES = ("general", "dot", "concat")
-Attend = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class SourceAttention(nn.Module):
     def keys(self, memory: Tensor) -> Tensor:
-        """What depends on the memory only, computed once per source."""
+        """What depends on the memory only, computed once per source: (B, S, M) → (B, S, K)."""
         raise NotImplementedError
 
-    def over(self, keys: Tensor, memory: Tensor, token_mask: Tensor) -> Attend:
-        """A function of the query, to be called at each step; gradients of weights and memory come at the end."""
+    def energies(self, query: Tensor, keys: Tensor) -> Tensor:
+        """e: (B, T, D), (B, S, K) → (B, T, S)."""
         raise NotImplementedError
 
     def forward(self, query: Tensor, keys: Tensor, memory: Tensor, token_mask: Tensor) -> tuple[Tensor, Tensor]:
-        return self.over(keys, memory, token_mask)(query)
+        """Query (B, T, D), memory (B, S, M), token mask (B, S) → context (B, T, M) and weights (B, T, S)."""
+        e = self.energies(query, keys).masked_fill(~token_mask.unsqueeze(1), float("-inf"))
+        weights = e.softmax(-1)
+        return weights.to(memory.dtype) @ memory, weights
 
 
 class AdditiveAttention(SourceAttention):
@@ -449,14 +406,8 @@ class AdditiveAttention(SourceAttention):
     def keys(self, memory: Tensor) -> Tensor:
         return self.key(memory)
 
-    def over(self, keys: Tensor, memory: Tensor, token_mask: Tensor) -> Attend:
-        project, energies = StepwiseLinear(self.query.weight, self.query.bias), StepwiseEnergies(keys, self.score)
-        mixture = StepwiseWeightedSum(memory)
-
-        def attend(query: Tensor) -> tuple[Tensor, Tensor]:
-            return attend_source(energies(project(query)), mixture, token_mask)
-
-        return attend
+    def energies(self, query: Tensor, keys: Tensor) -> Tensor:
+        return torch.tanh(self.query(query).unsqueeze(2) + keys.unsqueeze(1)) @ self.score
 
 
 class MultiplicativeAttention(SourceAttention):
@@ -465,15 +416,12 @@ class MultiplicativeAttention(SourceAttention):
     def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
         super().__init__()
         if score not in SCORES:
-            raise InvalidSetting(
-                f"[model] score = {score!r} is unknown. Use {' or '.join(SCORES)}.", key="model.score", value=score
-            )
+            raise invalid("model.score", score, f"is unknown. Use {' or '.join(SCORES)}.")
         if score == "dot" and query != memory:
-            raise InvalidSetting(
-                f"[model] score = 'dot' needs vectors of equal width, but the decoder has {query} and the encoder "
-                f"{memory}. Use 'general', or make them equal.",
-                key="model.score",
-                value=score,
+            raise invalid(
+                "model.score",
+                score,
+                f"compares vectors of equal width, but the decoder has {query}, the encoder {memory}",
             )
         self.key = nn.Linear(memory, query, bias=False) if score == "general" else None
         self.scale = nn.Parameter(torch.ones(())) if scaled else None
@@ -481,14 +429,9 @@ class MultiplicativeAttention(SourceAttention):
     def keys(self, memory: Tensor) -> Tensor:
         return memory if self.key is None else self.key(memory)
 
-    def over(self, keys: Tensor, memory: Tensor, token_mask: Tensor) -> Attend:
-        mixture, keys = StepwiseWeightedSum(memory), keys.transpose(1, 2)
-
-        def attend(query: Tensor) -> tuple[Tensor, Tensor]:
-            e = query @ keys  # (B, T, S)
-            return attend_source(e if self.scale is None else e * self.scale, mixture, token_mask)
-
-        return attend
+    def energies(self, query: Tensor, keys: Tensor) -> Tensor:
+        e = query @ keys.transpose(1, 2)
+        return e if self.scale is None else e * self.scale
 
 
 def luong_attention(query: int, memory: int, score: str, scaled: bool) -> SourceAttention:
@@ -496,17 +439,8 @@ def luong_attention(query: int, memory: int, score: str, scaled: bool) -> Source
     if score != "concat":
         return MultiplicativeAttention(query, memory, score, scaled)
     if scaled:
-        raise InvalidSetting(
-            "[model] scaled = true needs score = 'general' or 'dot'; 'concat' learns its own scale.",
-            key="model.scaled",
-            value=True,
-        )
+        raise invalid("model.scaled", scaled, "needs score = 'general' or 'dot'; 'concat' learns its own scale")
     return AdditiveAttention(query, memory, query)
-
-
-def attend_source(e: Tensor, mixture: StepwiseWeightedSum, token_mask: Tensor) -> tuple[Tensor, Tensor]:
-    weights = e.masked_fill(~token_mask.unsqueeze(1), float("-inf")).softmax(-1)
-    return mixture(weights.to(mixture.memory.dtype)), weights
 
 
 def distance_bucket(distance: Tensor, buckets: int = 32, most: int = 128, both: bool = True) -> Tensor:

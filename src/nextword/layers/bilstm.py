@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from nextword.kernels.lstm import ProjectedLoops, run_padded_cpu
+from nextword.kernels.projected_lstm import ProjectedLoops
 from nextword.layers.recurrent import CellState
 
 # ------------------------------------------------------------------------------------------------ unequal rows
@@ -38,12 +38,7 @@ def run_padded(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, C
     K is the number of directions. The state at the end of each row and direction is (B, K·D) for h, and for c of an
     LSTM.
     """
-    return (run_packed if x.is_cuda or layer.proj_size else run_padded_cpu)(layer, x, lengths.cpu())
-
-
-def run_packed(layer: nn.RNNBase, x: Tensor, lengths: Tensor) -> tuple[Tensor, CellState]:
-    """The reference, by torch's packed sequences, which are fast on a GPU."""
-    y, end = layer(pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False))
+    y, end = layer(pack_padded_sequence(x, lengths.cpu(), batch_first=True, enforce_sorted=False))
     y, _ = pad_packed_sequence(y, batch_first=True, total_length=x.shape[1])
     ends = end if isinstance(end, tuple) else (end,)
     return y, tuple(m.transpose(0, 1).flatten(1) for m in ends)  # both directions side by side

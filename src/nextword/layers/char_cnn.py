@@ -164,25 +164,14 @@ class CharacterCNN(WordVectors):
         parts: list[Tensor] = []
         for edge, rows in zip([*edges, None], order.split(sizes), strict=True):
             if len(rows) or not parts:  # at least one part, possibly without words
-                parts.append(
-                    self._convolve(letters[rows]) if edge is None else self._convolve_short(letters[rows], edge)
-                )
+                # Windows start at each character and once after the last; later ones would see only padding again
+                parts.append(self._convolve(letters[rows, : None if edge is None else edge + self.widest]))
         back = torch.empty_like(order).scatter_(0, order, torch.arange(len(order), device=order.device))
         return torch.cat(parts).index_select(0, back)
 
     def _convolve(self, letters: Tensor) -> Tensor:
         x = self.characters(letters.long()).transpose(1, 2)  # (K, characters, L)
         return torch.cat([layer(x).max(-1).values for layer in self.filters], -1)
-
-    def _convolve_short(self, letters: Tensor, longest: int) -> Tensor:
-        """Words of at most `longest` characters: all filters in one product, the narrow ones padded with zeros.
-
-        Windows start at each character and once after the last; later ones would see only padding again.
-        """
-        x = self.characters(letters[:, : longest + self.widest].long()).unfold(1, self.widest, 1)  # (K, P, C, widest)
-        filters: list[Any] = list(self.filters)
-        weight = torch.cat([F.pad(f.weight, (0, self.widest - f.weight.shape[-1])) for f in filters])
-        return F.linear(x.flatten(2), weight.flatten(1), torch.cat([f.bias for f in filters])).max(1).values
 
 
 class CharacterEmbedding(nn.Module):

@@ -79,6 +79,9 @@ CELLS = {
 }
 
 
+GATES = {"gru": gru_gates, "lstm": lstm_gates}
+
+
 @contextlib.contextmanager
 def same_tf32_as_matmul(x: Tensor) -> Iterator[None]:
     """Round to tf32 only where matrix products do; by default torch lets cuDNN do so in recurrent layers anyway."""

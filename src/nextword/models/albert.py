@@ -17,10 +17,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from nextword.core.types import Vocabulary
-from nextword.layers.linear import Linear
 from nextword.models.base import check_choice, check_sizes
 from nextword.models.decoder import check_heads, init_gpt_weights
 from nextword.models.encoder import BidirectionalEncoder, check_norms
@@ -64,7 +63,7 @@ class ALBERT(BidirectionalEncoder):
             pairs=True,
             gelu="none" if config.exact else "tanh",
         )
-        self.lift = Linear(config.embedding, config.width)  # E × D
+        self.lift = nn.Linear(config.embedding, config.width)  # E × D
         init_gpt_weights(self)
 
     def embed(self, ids: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:

@@ -158,13 +158,13 @@ class AuxiliaryDecoder(nn.Module):
     def __init__(self, config: CVTSeq2SeqConfig, memory: int, size: int, zeroed: float = 0.0) -> None:
         super().__init__()
         self.zeroed = zeroed
-        self.look = luong_attention(config.width, memory, config.score, config.scaled)
+        self.source_attention = luong_attention(config.width, memory, config.score, config.scaled)
         self.out = nn.Linear(memory + config.width, config.width, bias=False)
         self.readout = FullSoftmax(config.width, size)
 
     def forward(self, s: Tensor, memory: Tensor, token_mask: Tensor) -> Tensor:
         """(B, T, D), (B, S, M), (B, S) → (B, T, D)."""
-        context, weights = self.look(s, self.look.keys(memory), memory, token_mask)
+        context, weights = self.source_attention(s, self.source_attention.keys(memory), memory, token_mask)
         if self.zeroed and self.training:
             context = F.dropout(weights, self.zeroed).to(memory.dtype) @ memory
         return torch.tanh(self.out(torch.cat([context, s], -1)))

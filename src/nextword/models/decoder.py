@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.kernels.dispatch import FastDecoding, enable_training_kernels
+from nextword.kernels.dispatch import FastDecoding
 from nextword.layers import kv_cache
 from nextword.layers.quantized import quantize_network
 from nextword.models.base import CausalNetwork
@@ -168,7 +168,6 @@ class DecoderLM(CausalNetwork):
     # -------------------------------------------------------------------------------------------- speed and size
 
     def compile_training(self) -> None:
-        enable_training_kernels()
         if self._compiled is None:
             self._compiled = torch.compile(lambda ids: self._forward(ids)[-1])
 

@@ -13,7 +13,6 @@ A paper's file sets the sizes, what layers share, and the embeddings. Texts are 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,15 +26,11 @@ from torch.utils.checkpoint import checkpoint
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.layers.attention import BidirectionalAttention, Layout, Padded, Ragged, choose_layout, select_positions
-from nextword.layers.linear import Linear
 from nextword.layers.output.softmax import LinearReadout
 from nextword.models.base import Network, check_choice
 from nextword.models.framing import frame_texts
 from nextword.tokenizers.special_tokens import Marks
 
-# Tokens per forward pass on a CPU without gradients. Activations then stay in the cache, in memory that the next pass
-# uses again; fresh pages would take a thirtieth of the time.
-MAX_TOKENS_CPU = 1536
 NORMS = ("after", "before")
 PREDICTED = 0.15  # share of the tokens that the readout reads in training, in all of these papers
 
@@ -59,7 +54,7 @@ class AttentionHalf(nn.Module):
     def forward(self, x: Tensor, layout: Layout, at: Tensor | None = None) -> Tensor:
         """(B, T, D) → (B, T, D), or (K, D) at the flat positions `at` only."""
         y = self.attention(self.norm(x) if self.is_pre_norm else x, layout, at)
-        y = _add(F.dropout(y, self.dropout, self.training), select_positions(x, at))
+        y = select_positions(x, at) + F.dropout(y, self.dropout, self.training)
         return y if self.is_pre_norm else self.norm(y)
 
 
@@ -70,13 +65,13 @@ class FeedForwardHalf(nn.Module):
         super().__init__()
         self.dropout, self.gelu, self.is_pre_norm = config.dropout, gelu, config.norms == "before"
         inner = config.inner or 4 * config.width
-        self.wide = Linear(config.width, inner)  # W₁
-        self.narrow = Linear(inner, config.width)  # W₂
+        self.wide = nn.Linear(config.width, inner)  # W₁
+        self.narrow = nn.Linear(inner, config.width)  # W₂
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.narrow(_gelu(self.wide(self.norm(x) if self.is_pre_norm else x), self.gelu))
-        y = _add(F.dropout(y, self.dropout, self.training), x)
+        y = self.narrow(F.gelu(self.wide(self.norm(x) if self.is_pre_norm else x), approximate=self.gelu))
+        y = x + F.dropout(y, self.dropout, self.training)
         return y if self.is_pre_norm else self.norm(y)
 
 
@@ -87,7 +82,7 @@ class MaskedLMReadout(LinearReadout):
         super().__init__()
         self.precision, self.gelu = "fp32", gelu
         self.tied = (embedding,)  # in a tuple, so that the embedding is registered with the network only
-        self.dense = Linear(config.width, embedding.embedding_dim)
+        self.dense = nn.Linear(config.width, embedding.embedding_dim)
         self.norm = nn.LayerNorm(embedding.embedding_dim, config.epsilon)
         self.bias = nn.Parameter(torch.zeros(embedding.num_embeddings))
 
@@ -96,21 +91,7 @@ class MaskedLMReadout(LinearReadout):
         return self.tied[0].weight
 
     def project(self, h: Tensor) -> Tensor:
-        return self.norm(_gelu(self.dense(h), self.gelu))
-
-
-# On a CPU, allocating memory costs more than filling it. Without gradients, results that nobody else reads are
-# overwritten, which makes inference 5 % faster.
-
-
-def _gelu(y: Tensor, approximate: str) -> Tensor:
-    if torch.is_grad_enabled():
-        return F.gelu(y, approximate=approximate)
-    return torch.ops.aten.gelu_(y, approximate=approximate)
-
-
-def _add(y: Tensor, x: Tensor) -> Tensor:
-    return x + y if torch.is_grad_enabled() or x.dtype != y.dtype else y.add_(x)
+        return self.norm(F.gelu(self.dense(h), approximate=self.gelu))
 
 
 # ------------------------------------------------------------------------------------------------ the network
@@ -151,8 +132,8 @@ class BidirectionalEncoder(Network):
         self.attending = nn.ModuleList(AttentionHalf(config) for _ in range(attending))
         self.feeding = nn.ModuleList(FeedForwardHalf(config, gelu) for _ in range(feeding))
         self.last = nn.LayerNorm(config.width, config.epsilon) if config.norms == "before" else None
-        self.pooler = Linear(config.width, config.width) if pairs else None
-        self.next_sentence = Linear(config.width, 2) if pairs else None
+        self.pooler = nn.Linear(config.width, config.width) if pairs else None
+        self.next_sentence = nn.Linear(config.width, 2) if pairs else None
         self.readout = MaskedLMReadout(self.embedding, config, gelu)
 
     # -------------------------------------------------------------------------------------------- the architecture
@@ -219,10 +200,6 @@ class BidirectionalEncoder(Network):
         return self.readout.log_probs(self.hidden_at(inputs, at))
 
     def _hidden(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
-        is_large = inputs.ids.device.type == "cpu" and inputs.ids.numel() > MAX_TOKENS_CPU
-        return self._in_parts(inputs, at) if is_large and not torch.is_grad_enabled() else self._at_once(inputs, at)
-
-    def _at_once(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
         config, ids, positions = self.config, inputs.ids, inputs.positions
         if positions is None and inputs.starts is not None:
             positions = positions_in_packed(inputs.starts, ids.shape[1])
@@ -239,24 +216,6 @@ class BidirectionalEncoder(Network):
         layout = choose_layout(inputs, config.width, config.heads, longest, self.embedding.weight.dtype)
         compiled = self._compiled if isinstance(layout, (Padded, Ragged)) else None  # other layouts change every batch
         return (compiled or self._forward)(ids, inputs.segments, positions, layout, at)
-
-    def _in_parts(self, inputs: Inputs, at: Tensor | None) -> list[Tensor]:
-        """The same, a part of the batch at a time."""
-        tokens = inputs.ids.numel()
-        num_parts = -(-tokens // MAX_TOKENS_CPU)
-        results: list[Tensor] = []
-        for here, part in split_batch(inputs, -(-tokens // num_parts)):
-            places = None if at is None else ((at >= here.start) & (at < here.stop)).nonzero().squeeze(1)
-            if places is not None and not len(places):
-                continue
-            layers = self._at_once(part, None if places is None or at is None else at[places] - here.start)
-            if not results:
-                results = [x.new_empty(tokens if at is None else len(at), x.shape[-1]) for x in layers]
-            for result, x in zip(results, layers, strict=True):
-                result[here if places is None else places] = x.reshape(-1, x.shape[-1])
-        if at is not None:
-            return results or [self.embedding.weight.new_empty(0, self.config.width)]
-        return [result.view(*inputs.ids.shape, -1) for result in results]
 
     # -------------------------------------------------------------------------------------------- frames
 
@@ -300,37 +259,6 @@ class BidirectionalEncoder(Network):
 
 def _run_block(attend: AttentionHalf, feed: FeedForwardHalf, x: Tensor, layout: Layout, at: Tensor | None) -> Tensor:
     return feed(attend(x, layout, at))
-
-
-def split_batch(inputs: Inputs, max_tokens: int) -> Iterator[tuple[slice, Inputs]]:
-    """Split a batch into parts of whole texts, of at most `max_tokens` unless a text is longer.
-
-    Yields which of the batch's B·T tokens a part holds, and the part.
-    """
-    rows, steps = inputs.ids.shape
-    fields = {
-        "ids": inputs.ids,
-        "token_mask": inputs.token_mask,
-        "segments": inputs.segments,
-        "positions": inputs.positions,
-    }
-    tensors: dict[str, Any] = {name: t for name, t in fields.items() if t is not None}
-    if inputs.starts is None:
-        many = max(1, max_tokens // steps)
-        for first in range(0, rows, many):
-            chosen = slice(first, min(first + many, rows))
-            part = {name: t if len(t) == 1 else t[chosen] for name, t in tensors.items()}
-            yield slice(chosen.start * steps, chosen.stop * steps), Inputs(**part)
-        return
-    starts, text = inputs.starts.tolist(), 0
-    while starts[text] < steps:
-        begin = starts[text]
-        after = max(bisect_right(starts, begin + max_tokens) - 1, text + 1)
-        chosen = slice(begin, starts[after])
-        if chosen.stop > begin:
-            part = {name: t[:, chosen] for name, t in tensors.items()}
-            yield chosen, Inputs(**part, starts=inputs.starts[text : after + 1] - begin)
-        text = after
 
 
 def positions_in_packed(starts: Tensor, total: int) -> Tensor:

@@ -47,7 +47,6 @@ from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers import kv_cache
 from nextword.layers.attention import PrefixAttention
 from nextword.layers.kv_cache import CacheUpdate, KeyValues
-from nextword.layers.linear import Linear, feed_forward
 from nextword.layers.output.softmax import TiedSoftmax
 from nextword.models.base import CausalNetwork, check_sizes
 from nextword.models.decoder import check_heads, init_gpt_weights
@@ -76,15 +75,15 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, config.epsilon)
         self.attention = PrefixAttention(width, config.heads, config.dropout)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
-        self.wide = Linear(width, 4 * width)  # W₁
-        self.narrow = Linear(4 * width, width)  # W₂
+        self.wide = nn.Linear(width, 4 * width)  # W₁
+        self.narrow = nn.Linear(4 * width, width)  # W₂
 
     def forward(
         self, x: Tensor, mask: Tensor | None, update: CacheUpdate | None, cache: KeyValues | None
     ) -> tuple[Tensor, KeyValues | None]:
         y, cache = self.attention(self.norm1(x), mask, update, cache)  # (B, T, D)
         x = x + F.dropout(y, self.dropout, self.training)
-        y = feed_forward(self.norm2(x), self.wide, self.narrow)
+        y = self.narrow(F.gelu(self.wide(self.norm2(x)), approximate="tanh"))
         return x + F.dropout(y, self.dropout, self.training), cache
 
 

@@ -29,7 +29,6 @@ from nextword.core.errors import InvalidSetting
 from nextword.core.types import Encoding, FramedText, Vocabulary
 from nextword.layers.attention import CausalAttention, KeyValues
 from nextword.layers.kv_cache import CacheUpdate
-from nextword.layers.linear import Linear, feed_forward
 from nextword.layers.output.softmax import TiedSoftmax
 from nextword.models.base import FrameMarks, check_bits, check_sizes
 from nextword.models.decoder import DecoderLM, check_heads, init_gpt_weights
@@ -58,8 +57,8 @@ class Block(nn.Module):
         width, self.dropout = config.width, config.dropout
         self.attention = CausalAttention(width, config.heads, config.dropout)
         self.norm1 = nn.LayerNorm(width, config.epsilon)
-        self.wide = Linear(width, 4 * width)  # W₁
-        self.narrow = Linear(4 * width, width)  # W₂
+        self.wide = nn.Linear(width, 4 * width)  # W₁
+        self.narrow = nn.Linear(4 * width, width)  # W₂
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
     def forward(
@@ -67,7 +66,7 @@ class Block(nn.Module):
     ) -> tuple[Tensor, KeyValues | None]:
         y, cache = self.attention(x, update, cache)  # (B, T, D)
         x = self.norm1(x + F.dropout(y, self.dropout, self.training))
-        y = feed_forward(x, self.wide, self.narrow)  # (B, T, 4D) → (B, T, D)
+        y = self.narrow(F.gelu(self.wide(x), approximate="tanh"))  # (B, T, 4D) → (B, T, D)
         return self.norm2(x + F.dropout(y, self.dropout, self.training)), cache
 
 

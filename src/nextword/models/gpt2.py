@@ -25,7 +25,6 @@ from torch import Tensor, nn
 from nextword.core.types import Vocabulary
 from nextword.layers.attention import CausalAttention, KeyValues
 from nextword.layers.kv_cache import CacheUpdate
-from nextword.layers.linear import Linear, feed_forward
 from nextword.layers.output.softmax import TiedSoftmax
 from nextword.models.base import check_bits, check_sizes
 from nextword.models.decoder import DecoderLM, check_heads, init_gpt_weights
@@ -55,15 +54,15 @@ class Block(nn.Module):
         self.norm1 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
         self.attention = CausalAttention(width, config.heads, config.dropout, band, config.bias)
         self.norm2 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
-        self.wide = Linear(width, 4 * width, bias=config.bias)  # W₁
-        self.narrow = Linear(4 * width, width, bias=config.bias)  # W₂
+        self.wide = nn.Linear(width, 4 * width, bias=config.bias)  # W₁
+        self.narrow = nn.Linear(4 * width, width, bias=config.bias)  # W₂
 
     def forward(
         self, x: Tensor, update: CacheUpdate | None, cache: KeyValues | None
     ) -> tuple[Tensor, KeyValues | None]:
         y, cache = self.attention(self.norm1(x), update, cache)  # (B, T, D)
         x = x + F.dropout(y, self.dropout, self.training)
-        y = feed_forward(self.norm2(x), self.wide, self.narrow)  # (B, T, 4D) → (B, T, D)
+        y = self.narrow(F.gelu(self.wide(self.norm2(x)), approximate="tanh"))  # (B, T, 4D) → (B, T, D)
         return x + F.dropout(y, self.dropout, self.training), cache
 
 

@@ -24,22 +24,22 @@ A state is {"cells": the decoder's states} and, with attention, "memory", "keys"
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core import pytree
 from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.layers.attention import AdditiveAttention, Attend, luong_attention
+from nextword.layers.attention import AdditiveAttention, SourceAttention, luong_attention
 from nextword.layers.bilstm import run_padded
 from nextword.layers.dropout import dropout
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax
-from nextword.layers.recurrent import CellState, RecurrentLayer, reverse_padded
-from nextword.layers.stepwise import StepwiseLayers, StepwiseLinear
+from nextword.layers.recurrent import GATES, CellState, RecurrentLayer, reverse_padded
 from nextword.models.base import CausalNetwork, check_choice, check_sizes
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -110,6 +110,47 @@ class Bridge(nn.Module):
         return tuple(states)
 
 
+class StepwiseDecoder:
+    """The decoder's layers one step at a time; the first one reads [x_t; extra_t].
+
+    Its product with x is computed for all steps at once; only that with `extra` needs to wait for each step.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[RecurrentLayer],
+        x: Tensor,
+        states: Sequence[CellState],
+        dropout: Callable[[Tensor], Tensor],
+    ) -> None:
+        """x (B, T, I), the states before the first step, and the dropout between layers."""
+        self.states, self.dropout, self.gates = tuple(states), dropout, GATES[layers[0].kind.fused]
+        self.weights = [layer.weights() for layer in layers]
+        matrix, _, bias, _ = self.weights[0]
+        width = x.shape[-1]
+        self.from_x = F.linear(x, matrix[:, :width], bias).unbind(1)  # T times (B, G·D)
+        self.from_extra = matrix[:, width:]
+        self.outputs: list[Tensor] = []  # of the last layer, (B, D) each
+
+    @property
+    def output(self) -> Tensor:
+        """h of the last layer, (B, D)."""
+        return self.states[-1][0]
+
+    def step(self, t: int, extra: Tensor) -> None:
+        states: list[CellState] = []
+        for i, (state, (matrix, recurrent, bias, recurrent_bias)) in enumerate(
+            zip(self.states, self.weights, strict=True)
+        ):
+            if i:
+                from_input = F.linear(self.dropout(states[-1][0]), matrix, bias)
+            else:
+                from_input = self.from_x[t] + F.linear(extra, self.from_extra)
+            states.append(self.gates(from_input, F.linear(state[0], recurrent, recurrent_bias), state))
+        self.states = tuple(states)
+        self.outputs.append(self.output)
+
+
 class Seq2Seq(CausalNetwork):
     Config = Seq2SeqConfig
     is_conditional = True
@@ -137,12 +178,12 @@ class Seq2Seq(CausalNetwork):
         self.layers = nn.ModuleList(RecurrentLayer(config.cell, size, width) for size in sizes)
         is_same_shape = memory == width and not config.bidirectional and len(self.encoder.layers) == config.layers
         self.bridge = None if is_same_shape else Bridge(memory, width, config.layers, len(self._layers()[0].start(1)))
-        self.look: Any = None
+        self.source_attention: SourceAttention | None = None
         if config.attention == "bahdanau":
-            self.look = AdditiveAttention(width, memory, width)
+            self.source_attention = AdditiveAttention(width, memory, width)
             self.out = nn.Linear(width + memory + embedding, 2 * width)
         elif config.attention == "luong":
-            self.look = luong_attention(width, memory, config.score, config.scaled)
+            self.source_attention = luong_attention(width, memory, config.score, config.scaled)
             self.out = nn.Linear(memory + width, width, bias=False)
         if config.tied:
             projection = nn.Linear(width, embedding, bias=False) if embedding != width else None
@@ -173,9 +214,9 @@ class Seq2Seq(CausalNetwork):
         ids = reverse_padded(source.ids, token_mask.sum(1)) if self.config.reverse else source.ids
         outputs, ends = self._run_encoder(self.embed_source(ids), token_mask)
         state: dict[str, Any] = {"cells": self.bridge(ends) if self.bridge else tuple(ends)}
-        if self.look is not None:
+        if self.source_attention is not None:
             memory = self._drop(outputs[-1])
-            state |= {"memory": memory, "keys": self.look.keys(memory), "there": token_mask}
+            state |= {"memory": memory, "keys": self.source_attention.keys(memory), "there": token_mask}
             state |= {"covered": (~token_mask).to(memory.dtype)}
             if self.config.attention == "luong" and self.config.feeding:
                 state["fed"] = memory.new_zeros(len(memory), self.config.width)
@@ -200,11 +241,11 @@ class Seq2Seq(CausalNetwork):
 
     @property
     def has_attention(self) -> bool:  # type: ignore[override]
-        return self.look is not None
+        return self.source_attention is not None
 
     def attention(self, inputs: Inputs, state: State = None) -> Tensor:
         """(B, T, S): attention weights over the source while predicting each token after `inputs`."""
-        if self.look is None:
+        if self.source_attention is None:
             raise Unsupported(
                 'This network has no attention weights ([model] attention = "none").', ability="attention"
             )
@@ -225,15 +266,15 @@ class Seq2Seq(CausalNetwork):
             state["fed"] = h[:, -1]
         else:
             h, weights, state["cells"] = self._decode_at_once(x, state)
-        if self.look is not None:
+        if self.source_attention is not None:
             state["covered"] = state["covered"] + weights.detach().sum(1)
         return [x, self._drop(h)], weights, state
 
     def _decode_bahdanau(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
         """Attend before each step: c_t goes into the step."""
-        stepper, attend, seen = self._stepper(x, state), self._attention(state), []
+        stepper, seen = self._stepper(x, state), []
         for t in range(x.shape[1]):
-            seen.append(attend(stepper.output.unsqueeze(1)))  # c_t (B, 1, M), weights (B, 1, S)
+            seen.append(self._attend(stepper.output.unsqueeze(1), state))  # c_t (B, 1, M), weights (B, 1, S)
             stepper.step(t, seen[-1][0].squeeze(1))
         context, weights = (torch.cat(parts, 1) for parts in zip(*seen, strict=True))
         h = self.out(torch.cat([torch.stack(stepper.outputs, 1), context, x], -1))
@@ -241,12 +282,11 @@ class Seq2Seq(CausalNetwork):
 
     def _decode_luong_feeding(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
         """Attend after each step, and feed h_t into the next one."""
-        stepper, attend = self._stepper(x, state), self._attention(state)
-        out, h, seen, outputs = StepwiseLinear(self.out.weight), state["fed"], [], []
+        stepper, h, seen, outputs = self._stepper(x, state), state["fed"], [], []
         for t in range(x.shape[1]):
             stepper.step(t, h)
-            context, weights = attend(stepper.output.unsqueeze(1))
-            h = torch.tanh(out(torch.cat([context.squeeze(1), stepper.output], -1)))
+            context, weights = self._attend(stepper.output.unsqueeze(1), state)
+            h = torch.tanh(self.out(torch.cat([context.squeeze(1), stepper.output], -1)))
             seen.append(weights)
             outputs.append(h)
         return torch.stack(outputs, 1), torch.cat(seen, 1), stepper.states
@@ -254,9 +294,9 @@ class Seq2Seq(CausalNetwork):
     def _decode_at_once(self, x: Tensor, state: Any) -> tuple[Tensor, Tensor, Any]:
         """Nothing of the attention goes into the next step: all steps in one kernel, then attention for all of them."""
         s, cells = self._run_decoder(x, state["cells"])
-        if self.look is None:
+        if self.source_attention is None:
             return s, s.new_zeros(*s.shape[:2], 0), cells
-        context, weights = self._attention(state)(s)
+        context, weights = self._attend(s, state)
         return torch.tanh(self.out(torch.cat([context, s], -1))), weights, cells
 
     def _run_decoder(self, x: Tensor, cells: Sequence[CellState]) -> tuple[Tensor, tuple[CellState, ...]]:
@@ -267,11 +307,14 @@ class Seq2Seq(CausalNetwork):
             new_cells.append(cell)
         return s.transpose(0, 1), tuple(new_cells)
 
-    def _stepper(self, x: Tensor, state: Any) -> StepwiseLayers:
-        return StepwiseLayers(self._layers(), x, state["cells"], self._drop)
+    def _stepper(self, x: Tensor, state: Any) -> StepwiseDecoder:
+        return StepwiseDecoder(self._layers(), x, state["cells"], self._drop)
 
-    def _attention(self, state: Any) -> Attend:
-        return self.look.over(state["keys"], state["memory"], state["there"])
+    def _attend(self, query: Tensor, state: Any) -> tuple[Tensor, Tensor]:
+        """(B, T, D) → the context (B, T, M), and the weights (B, T, S)."""
+        assert self.source_attention is not None
+        context, weights = self.source_attention(query, state["keys"], state["memory"], state["there"])
+        return context, weights
 
     def _layers(self) -> list[RecurrentLayer]:
         return list(self.layers)  # type: ignore[arg-type]

@@ -37,10 +37,9 @@ from torch.utils.checkpoint import checkpoint
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.kernels.dispatch import FastT5Decoding, enable_training_kernels
+from nextword.kernels.dispatch import FastT5Decoding
 from nextword.layers.attention import DistanceBias
 from nextword.layers.kv_cache import KeyValues, StackedCacheUpdate, reorder_stacked, shared_attention
-from nextword.layers.linear import Linear
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax
 from nextword.models.base import CausalNetwork, check_sizes
 
@@ -77,8 +76,8 @@ class Attention(nn.Module):
         super().__init__()
         inner = config.heads * config.head
         self.heads, self.dropout = config.heads, config.dropout
-        self.q, self.k, self.v = (Linear(config.width, inner, bias=False) for _ in range(3))
-        self.out = Linear(inner, config.width, bias=False)
+        self.q, self.k, self.v = (nn.Linear(config.width, inner, bias=False) for _ in range(3))
+        self.out = nn.Linear(inner, config.width, bias=False)
 
     def forward(self, q: Tensor, kv: KeyValues, bias: Tensor | None) -> Tensor:
         """Queries (B, H, T, K), keys and values (B, H, S, K), bias of the scores (…, T, S) → (B, T, D)."""
@@ -105,9 +104,9 @@ class FeedForward(nn.Module):
     def __init__(self, config: T5Config) -> None:
         super().__init__()
         self.dropout = config.dropout
-        self.wide = Linear(config.width, config.inner, bias=False)  # W₁
-        self.gate = Linear(config.width, config.inner, bias=False) if config.gated else None  # V
-        self.narrow = Linear(config.inner, config.width, bias=False)  # W₂
+        self.wide = nn.Linear(config.width, config.inner, bias=False)  # W₁
+        self.gate = nn.Linear(config.width, config.inner, bias=False) if config.gated else None  # V
+        self.narrow = nn.Linear(config.inner, config.width, bias=False)  # W₂
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:
@@ -206,7 +205,6 @@ class T5(CausalNetwork):
 
     def compile_training(self) -> None:
         # Only the last layer leaves a compiled stack: autograd would write and read zero gradients of the others
-        enable_training_kernels()
         if self._compiled is None:
             self._compiled = (
                 torch.compile(lambda *args: self._run_encoder(*args)[-1]),

@@ -41,7 +41,6 @@ from nextword.core import pytree
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.layers.attention import RelativeAttention, RelativeView, distance_encodings
-from nextword.layers.linear import Linear
 from nextword.layers.output.softmax import TiedSoftmax
 from nextword.models.base import CausalNetwork, FrameMarks, check_sizes
 
@@ -75,8 +74,8 @@ class Block(nn.Module):
         width, self.dropout = config.width, config.dropout
         self.attention = RelativeAttention(width, config.heads, config.dropout)
         self.norm1 = nn.LayerNorm(width, config.epsilon)
-        self.wide = Linear(width, config.inner)
-        self.narrow = Linear(config.inner, width)
+        self.wide = nn.Linear(width, config.inner)
+        self.narrow = nn.Linear(config.inner, width)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
     def forward(self, x: Tensor, known: Tensor, view: RelativeView) -> Tensor:

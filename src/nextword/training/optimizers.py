@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
-from nextword.kernels import triton_kernels as kernels
 from nextword.models.parameter_groups import groups
 from nextword.recipe import Phase
 
@@ -343,29 +342,11 @@ class AveragedSGD(torch.optim.Optimizer):
     def apply(self, scale: Tensor | None = None) -> None:
         """Take the step with gradients times `scale`. Reads nothing from the host, so it can be recorded."""
         group = self.param_groups[0]
-        decay = group["weight_decay"]
-        params = [p for p in group["params"] if p.grad is not None]
-        grads: Any = [p.grad for p in params]
-        means = [self.state[p]["mean"] for p in params]
-        if self.rate.is_cuda and kernels.available():
-            one = torch.ones_like(self.rate) if scale is None else scale
-            kernels.averaged_step(params, grads, means, self.rate, self.weight, one, decay)
-        elif self.rate.is_cuda:
-            if scale is not None:
-                grads = torch._foreach_mul(grads, scale)
-            if decay:
-                grads = torch._foreach_add(grads, params, alpha=decay)
-            torch._foreach_sub_(params, torch._foreach_mul(grads, self.rate))
-            change = torch._foreach_sub(params, means)
-            torch._foreach_mul_(change, self.weight)
-            torch._foreach_add_(means, change)
-        else:  # a CPU: in pieces that fit into its cache, memory is read once
-            rate, weight = float(self.rate), float(self.weight)
-            for tensors in zip(params, grads, means, strict=True):
-                pieces = max(1, tensors[0].numel() >> 17)
-                for p, g, mean in zip(*(torch.atleast_1d(t).chunk(pieces) for t in tensors), strict=True):
-                    p.sub_(torch.add(g if scale is None else g * scale, p, alpha=decay).mul_(rate))
-                    mean.lerp_(p, weight)
+        for p in group["params"]:
+            if p.grad is not None:
+                gradient = p.grad if scale is None else p.grad * scale
+                p.sub_(torch.add(gradient, p, alpha=group["weight_decay"]).mul_(self.rate))
+                self.state[p]["mean"].lerp_(p, self.weight)
 
     def on_validation(self, losses: Sequence[float]) -> bool:
         """The non-monotonic trigger. Return whether averaging starts now."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.core.types import IGNORE, Inputs, Vocabulary
@@ -18,7 +18,7 @@ from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings, colle
 from nextword.evaluation.neural_cache import CacheSettings, cache_nats
 from nextword.evaluation.neural_cache import read_blocks as read_text
 from nextword.layers.output import maxent_ngram as module
-from nextword.layers.output.maxent_ngram import DirectConnections, SparseGradient
+from nextword.layers.output.maxent_ngram import DirectConnections
 from nextword.models.rnn import GRU, LSTM, RNN
 from nextword.training.trainer import run_gradient_phase
 from tests.support.errors import raises
@@ -189,11 +189,9 @@ def test_gradients_by_finite_differences(kind: str, size: int) -> None:
 
     cost().backward()
     table = net.readout.table
-    assert isinstance(table.grad, SparseGradient) == (size == SIZE)
-    full = table.grad.dense() if isinstance(table.grad, SparseGradient) else table.grad
-    assert full.count_nonzero() > 10
+    assert table.grad.count_nonzero() > 10
     for name, parameter in net.named_parameters():
-        grad = full if parameter is table else parameter.grad
+        grad = parameter.grad
         flat = parameter.detach().view(-1)
         for at in [*grad.flatten().abs().topk(min(8, grad.numel())).indices.tolist(), 0]:
             kept, there = flat[at].item(), []
@@ -204,50 +202,12 @@ def test_gradients_by_finite_differences(kind: str, size: int) -> None:
             assert (there[0] - there[1]) / 2e-5 == pytest.approx(grad.flatten()[at].item(), abs=1e-6), (name, at)
 
 
-def test_a_gradient_of_some_weights_does_what_the_whole_would() -> None:
-    at = torch.tensor([[3, 5, 3], [5, 7, 0]])
-    touched = SparseGradient(10, [(at, torch.tensor([1.0, -2.0, 4.0])), (torch.tensor([[9]]), torch.tensor([0.5]))])
-    dense = torch.tensor([4.0, 0, 0, 5, 0, -1, 0, -2, 0, 0.5])
-    torch.testing.assert_close(touched.dense(), dense)
-    for _ in range(2):  # the second time finds the zeros put back
-        torch.testing.assert_close(torch.linalg.vector_norm(touched), dense.norm())
-    torch.testing.assert_close((touched + touched).dense(), 2 * dense)
-    torch.testing.assert_close(touched * 2 + 1, 2 * dense + 1)  # any other operation: written out
-    weight = nn.Parameter(torch.arange(10.0))
-    other = nn.Parameter(torch.ones(2))
-    weight.grad, other.grad = touched, torch.ones(2)
-    norm = nn.utils.clip_grad_norm_([weight, other], 1.0)
-    torch.testing.assert_close(norm, (dense.square().sum() + 2).sqrt())
-    torch.optim.SGD([weight, other], lr=0.1).step()
-    torch.testing.assert_close(weight.detach(), torch.arange(10.0) - 0.1 * dense / (norm + 1e-6))
-    with pytest.raises(NotImplementedError):
-        touched.zero_()
-
-
 OPTIMIZERS: list[dict[str, Any]] = [
     {"kind": "sgd", "rate": 0.5},
     {"kind": "sgd", "rate": 0.5, "decay": 0.01},
     {"kind": "adam", "rate": 0.01},
     {"kind": "nt-asgd", "rate": 0.5, "start": 3},
 ]
-
-
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_training_is_the_same_with_and_without_writing_out(
-    optimizer: dict[str, Any], accumulate: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = {"width": 6, "readout": {"kind": "classes"}, "direct": {"size": 50_000, "order": 3}}
-    phase = {"batches": {"kind": "rows", "rows": 4, "length": 5}, "clip": 0.5, "steps": 6, "log": 2}
-    phase |= {"optimizer": optimizer, "accumulate": accumulate}
-    ids, found = walk(19, 500), []
-    for share in (0.25, 0.0):
-        monkeypatch.setattr(module, "MAX_SPARSE", share)
-        net, _ = trained(tmp_path / str(share), "rnn", model, 20, ids, **phase)
-        found.append(net.state_dict())
-    assert found[0]["readout.table"].count_nonzero() > 100
-    for name, value in found[0].items():
-        torch.testing.assert_close(value, found[1][name], msg=lambda text, name=name: f"{name}: {text}")
 
 
 def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:

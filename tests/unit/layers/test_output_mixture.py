@@ -6,13 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 from nextword.kernels import triton_kernels as kernels
-from nextword.layers.output.mixture import MixtureOfSoftmaxes, _OnePass
+from nextword.layers.output.mixture import MixtureOfSoftmaxes
 from nextword.layers.output.softmax import FullSoftmax
 from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.objectives.causal import CausalObjective
@@ -105,37 +104,11 @@ def test_a_network_says_how_many_rows_there_are() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def in_place(z: torch.Tensor, bias: torch.Tensor, targets: torch.Tensor, size: int) -> torch.Tensor:
-    """What `kernels.softmax_gradient` does on a GPU."""
-    logits, kept = z[:, :size].float() + bias, targets != IGNORE
-    nll = F.cross_entropy(logits, targets, ignore_index=IGNORE, reduction="none")
-    gradient = torch.softmax(logits, -1) - F.one_hot(targets.clamp(min=0), size)
-    z.zero_()[:, :size] = (gradient * kept.unsqueeze(1)).to(z.dtype)
-    return nll
-
-
 def totals_gradients(
     layer: MixtureOfSoftmaxes, h: torch.Tensor, total: Callable[[], torch.Tensor]
 ) -> list[torch.Tensor]:
     value = total()
     return [value.detach(), *torch.autograd.grad(3 * value, [h, *layer.parameters()])]
-
-
-def test_the_gradient_in_one_pass_is_that_of_the_sum(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the kernel's work done by torch: to the digits of 16 bits, with padding, ignored targets and a bias."""
-    torch.manual_seed(0)
-    monkeypatch.setattr(kernels, "softmax_gradient", in_place)
-    layer, h = MixtureOfSoftmaxes(16, 100, experts=3, latent=24), torch.randn(50, 16, requires_grad=True)
-    targets = torch.randint(100, (50,))
-    targets[::7] = IGNORE
-    words = layer.words
-    for parameter in layer.parameters():
-        nn.init.normal_(parameter, std=0.5)
-    found = totals_gradients(layer, h, lambda: _OnePass.apply(*layer._experts(h), words.matrix, words.bias, targets))
-    expected = totals_gradients(layer, h, lambda: layer.nll(h, targets).sum())
-    torch.testing.assert_close(found[0], expected[0], rtol=3e-3, atol=0)
-    for a, b in zip(found[1:], expected[1:], strict=True):
-        assert (a - b).norm() < 0.02 * b.norm()
 
 
 @pytest.mark.skipif(not kernels.available(), reason="NO GPU WITH TRITON HERE: this test proves nothing")

@@ -13,8 +13,6 @@ import nextword
 from nextword.conversion import convert
 from nextword.core.errors import InvalidSetting, TrainingDiverged
 from nextword.core.types import IGNORE, Inputs, Vocabulary
-from nextword.kernels.cpu_matmul import LARGE, MORE, SOME
-from nextword.layers.linear import Linear
 from nextword.layers.quantized import Int8Linear, RowSums, int8_linear, quantize_network, quantize_rows
 from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
@@ -23,28 +21,6 @@ from tests.support.errors import raises
 from tests.support.small_job import small_job, walk
 
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
-
-
-@pytest.mark.parametrize("rows", [0, 1, 2, SOME.start, SOME.stop - 1, MORE.start, MORE.stop - 1, MORE.stop])
-@pytest.mark.parametrize("bias", [True, False])
-@pytest.mark.parametrize("large", [1, LARGE])
-@torch.no_grad()
-def test_a_few_rows_are_multiplied_as_many(rows: int, bias: bool, large: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nextword.kernels.cpu_matmul.LARGE", large)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
-    torch.manual_seed(0)
-    layer = Linear(13, 29, bias=bias)
-    for x in (torch.randn(rows, 13), torch.randn(1, rows, 13), torch.randn(rows, 1, 13)):
-        got = layer(x)
-        assert got.shape == (*x.shape[:-1], 29)
-        torch.testing.assert_close(got, F.linear(x, layer.weight, layer.bias))
-
-
-def test_a_few_rows_have_gradients() -> None:
-    layer, x = Linear(5, 3), torch.randn(1, 5, requires_grad=True)
-    layer(x).sum().backward()
-    assert x.grad is not None
-    torch.testing.assert_close(x.grad[0], layer.weight.sum(0))
 
 
 def test_rounding_by_hand() -> None:

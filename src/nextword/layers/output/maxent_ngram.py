@@ -13,9 +13,7 @@ half of the table is for the class after a context, the other for the word after
     context ──hash──▶ │ c₀ c₁ c₂ … │          context, class ──hash──▶ │ w₀ w₁ … │
                       └─ scores of classes, first half                 └─ scores of the class's words, second half
 
-Only the weights in use are read, and their gradient holds only those places and values (`SparseGradient`), so that
-norm, clipping and plain SGD cost the same at any size. Momentum, weight decay, Adam and averaging look at every weight
-and cost 2 to 10 ms per step and million weights on a CPU. The `scale` s makes the table's learning rate s² times the
+The `scale` s makes the table's learning rate s² times the
 network's: if a step is the mean over many rows, n-grams, each of which is in few of them, learn more slowly than word
 by word, as in the toolkit, at the same rate. A prediction reads order · (C + V/C) weights with classes and order · V
 with the full softmax, where it is slow.
@@ -25,7 +23,6 @@ The network appends the last words to h, scaled so small that no product of h no
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -34,7 +31,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.utils._pytree import tree_map
 
 from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.layers.output.base import CountedReadout, at_least_float32, nll_without_ignored, refuse_graph_capture
@@ -43,7 +39,6 @@ from nextword.layers.output.softmax import LinearReadout
 
 SMALL = 2.0**-100  # ids times this are exact in float32 up to 2²⁴, and the product of two is zero
 MAX_READ = 1 << 22  # weights read at once in a full softmax
-MAX_SPARSE = 0.25  # a gradient of a larger share of the table is dense
 KEYS = ("size", "order", "scale")
 SEED, STEP, CLASS = 0x2545F4914F6CDD1D, 0x9E3779B97F4A7C15 - 2**64, 0x632BE59BD9B4E019
 
@@ -241,9 +236,10 @@ class _Read(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> Any:
         (at,) = ctx.saved_tensors
-        touched = SparseGradient(ctx.size, [(at, grad)])
-        # a GPU goes over all weights in less time than it takes to launch the sparse kernels
-        return (touched.dense() if grad.is_cuda or at.numel() > MAX_SPARSE * ctx.size else touched), None
+        of_table = grad.new_zeros(ctx.size)
+        for places in at:
+            of_table.index_add_(0, places, grad)
+        return of_table, None
 
 
 class _Grouped(torch.autograd.Function):
@@ -295,85 +291,3 @@ def _blocks(sizes: list[int], counts: list[int]) -> Any:
 
 def _length(part: slice) -> int:
     return part.stop - part.start
-
-
-class SparseGradient(Tensor):
-    """A gradient that is zero except at some places: parts of places (K, S) and values (S,), shared by all K.
-
-    Its norm, its product with a number, its sum with another and its subtraction from the weights use only those
-    places. Everything else converts it to a dense tensor, so that any optimizer can use it.
-    """
-
-    parts: list[tuple[Tensor, Tensor]]
-
-    @staticmethod
-    def __new__(cls, size: int, parts: list[tuple[Tensor, Tensor]]) -> SparseGradient:
-        values = parts[0][1]
-        new = Tensor._make_wrapper_subclass(cls, (size,), dtype=values.dtype, device=values.device)
-        new.parts = parts
-        return new
-
-    def __init__(self, size: int, parts: list[tuple[Tensor, Tensor]]) -> None: ...
-
-    def __repr__(self) -> str:  # type: ignore[override]
-        return f"SparseGradient({sum(at.numel() for at, _ in self.parts)} of {len(self)})"
-
-    def dense(self) -> Tensor:
-        return self.added(self.parts[0][1].new_zeros(len(self)))
-
-    def added(self, to: Tensor, times: float = 1.0) -> Tensor:
-        for at, values in self.parts:
-            for places in at:
-                to.index_add_(0, places, values, alpha=times)
-        return to
-
-    def norm_(self) -> Tensor:
-        """√Σ g². A place may occur several times: with g its sum, Σ over occurrences of value · g is Σ g²."""
-        sums = self.added(_zeros(len(self), self.parts[0][1]))
-        squares = [torch.dot(values, sums[places]) for at, values in self.parts for places in at]
-        for at, _ in self.parts:
-            sums[at.flatten()] = 0
-        return torch.stack(squares).sum().clamp(min=0).sqrt()
-
-    @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # type: ignore[override]
-        kwargs = kwargs or {}
-        aten, first, rest = torch.ops.aten, args[0], args[1:]
-        own = isinstance(first, SparseGradient)
-        if own and func is aten.detach.default:
-            return SparseGradient(len(first), first.parts)
-        if own and func is aten.linalg_vector_norm.default and rest in ((), (2,), (2.0,)) and not kwargs:
-            return first.norm_()
-        if own and func in (aten.mul_.Tensor, aten.mul_.Scalar) and _is_scalar(rest[0]):
-            first.parts = [(at, values * rest[0]) for at, values in first.parts]
-            return first
-        if func in (aten.add.Tensor, aten.add_.Tensor) and isinstance(rest[0], SparseGradient):
-            times = kwargs.get("alpha", 1)
-            if own and times == 1:
-                if func is aten.add.Tensor:
-                    return SparseGradient(len(first), first.parts + rest[0].parts)
-                first.parts = first.parts + rest[0].parts
-                return first
-            if not own and func is aten.add_.Tensor:
-                return rest[0].added(first, times)
-        if own and func._schema.is_mutable:
-            raise NotImplementedError(f"{func} would change a sparse gradient in place.")
-        args, kwargs = tree_map(lambda x: x.dense() if isinstance(x, SparseGradient) else x, (args, kwargs))
-        return func(*args, **kwargs)
-
-
-def _is_scalar(x: Any) -> bool:
-    return not isinstance(x, Tensor) or x.dim() == 0
-
-
-_buffers = threading.local()
-
-
-def _zeros(size: int, like: Tensor) -> Tensor:
-    """A buffer of zeros, the same each time; its user must reset it to zero."""
-    name = f"{like.dtype}{like.device}"
-    zeros: Tensor | None = _buffers.__dict__.get(name)
-    if zeros is None or len(zeros) < size:
-        zeros = like.new_zeros(size)
-        _buffers.__dict__[name] = zeros
-    return zeros

@@ -13,21 +13,16 @@ expert. A readout sees vectors, not rows, so the network sets `rows` before each
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from nextword.core.errors import InvalidSetting
-from nextword.kernels import triton_kernels as kernels
 from nextword.layers.dropout import locked_dropout
 from nextword.layers.output.base import Readout, at_least_float32
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax, linear_cross_entropy
 
 ACTIVATIONS = {"tanh": torch.tanh, "none": lambda x: x}
-HELD = 1 << 30  # 16-bit logits in memory at once on a GPU
 
 
 class MixtureOfSoftmaxes(Readout):
@@ -85,22 +80,12 @@ class MixtureOfSoftmaxes(Readout):
         return F.log_softmax(at_least_float32(self.prior(h)), -1), x.unflatten(-1, (self.experts, -1))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self._nll(*self._experts(h), targets)
-
-    def _nll(self, log_prior: Tensor, x: Tensor, targets: Tensor) -> Tensor:
+        log_prior, x = self._experts(h)
         each = linear_cross_entropy(
             x.flatten(0, 1), self.words.matrix, self.words.bias, targets.repeat_interleave(self.experts)
         )
         nll = -torch.logsumexp(log_prior - each.view(-1, self.experts), -1)
         return nll.masked_fill(targets < 0, 0.0)
-
-    def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        log_prior, x = self._experts(h)
-        matrix, bias = self.words.matrix, self.words.bias
-        fits = h.is_cuda and log_prior.numel() * len(matrix) <= HELD
-        if fits and torch.is_autocast_enabled("cuda") and torch.is_grad_enabled() and kernels.available():
-            return _OnePass.apply(log_prior, x, matrix, bias, targets)
-        return self._nll(log_prior, x, targets).sum()
 
     def log_probs(self, h: Tensor) -> Tensor:
         log_prior, x = self._experts(h)
@@ -110,35 +95,3 @@ class MixtureOfSoftmaxes(Readout):
             mixed = term if mixed is None else torch.logaddexp(mixed, term)
         assert mixed is not None
         return mixed
-
-
-class _OnePass(torch.autograd.Function):
-    """The total on a GPU in bf16: the logits become their gradient in place, as in `softmax._OnePass`.
-
-    −log Σ_k π_k p_k has the gradient Σ_k r_k ∇(−log p_k), where r_k = π_k p_k / Σ_j π_j p_j is the responsibility of an
-    expert. It is applied to the narrow side of each product. A column of ones appended to x makes the bias gradient
-    part of the weight gradient. Where nothing is predicted, −log p_k is 0, and so are −log Σ_k π_k and its gradient.
-    """
-
-    @staticmethod
-    def forward(ctx: Any, log_prior: Tensor, x: Tensor, weight: Tensor, bias: Tensor, targets: Tensor) -> Tensor:
-        with torch.autocast(x.device.type, enabled=False):
-            (size, width), experts = weight.shape, x.shape[1]
-            inputs = F.pad(x.flatten(0, 1).to(torch.bfloat16), (0, -(-(width + 1) // 8) * 8 - width))
-            inputs[:, width] = 1
-            w = F.pad(weight.to(torch.bfloat16), (0, 0, 0, -size % 64))
-            z = torch.mm(inputs[:, :width], w.t())
-            each = kernels.softmax_gradient(z, bias.float(), targets.repeat_interleave(experts), size)
-            joint = log_prior.float() - each.view(-1, experts)
-            share = torch.softmax(joint, -1)
-            factor = share.view(-1, 1)
-            grad_x = (torch.mm(z, w) * factor).view_as(x)
-            grad_weight = torch.mm(z.t(), (inputs * factor).to(torch.bfloat16))[:size]
-            grads = (-share, grad_x, grad_weight[:, :width], grad_weight[:, width])
-            ctx.grads = [g.to(t.dtype) for g, t in zip(grads, (log_prior, x, weight, bias), strict=True)]
-            return -torch.logsumexp(joint, -1).sum()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        return *(g * grad for g in ctx.grads), None

@@ -16,7 +16,6 @@ output matrix, `TiedSoftmax` uses the embedding's (Press & Wolf 2017; Inan et al
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +26,6 @@ from torch.autograd.function import once_differentiable
 
 from nextword.core.types import IGNORE
 from nextword.kernels import triton_kernels as kernels
-from nextword.kernels.cpu_matmul import few_rows_linear
 from nextword.layers.output.base import Readout
 
 # Logits in memory at once. With fewer rows per chunk, products read W more often than needed; with more, logits leave
@@ -99,7 +97,7 @@ class LinearReadout(Readout):
         return self.bias
 
     def logits(self, h: Tensor) -> Tensor:
-        return few_rows_linear(self.project(h), self.matrix, self.bias)
+        return F.linear(self.project(h), self.matrix, self.bias)
 
     def log_probs(self, h: Tensor) -> Tensor:
         z = self.logits(h)
@@ -220,28 +218,10 @@ def _chunks(rows: int, size: int, dtype: torch.dtype, device: torch.device) -> I
     most = max(MIN_ROWS, HELD.get(device.type, HELD["cuda"]) // size)
     chunks = -(-rows // most)
     each = -(-rows // max(chunks, 1))
-    buffer = _buffer(each * size, dtype, device)
+    buffer = torch.empty(each * size, dtype=dtype, device=device)
     for first in range(0, rows, max(each, 1)):
         n = min(each, rows - first)
         yield slice(first, first + n), buffer[: n * size].view(n, size)
-
-
-_buffers = threading.local()
-
-
-def _buffer(length: int, dtype: torch.dtype, device: torch.device) -> Tensor:
-    """A buffer of at least this many numbers. On a CPU it is the same memory each time, because the system hands out
-    fresh pages one by one, which takes longer than filling them. (A GPU's allocator reuses memory by itself.)
-    """
-    if device.type != "cpu":
-        return torch.empty(length, dtype=dtype, device=device)
-    name = str(dtype)
-    buffer: Tensor | None = _buffers.__dict__.get(name)
-    if buffer is None or len(buffer) < length:
-        with torch.inference_mode(False):  # an inference tensor could not be written to later
-            buffer = torch.empty(length, dtype=dtype)
-        _buffers.__dict__[name] = buffer
-    return buffer
 
 
 def _product(a: Tensor, b: Tensor, out: Tensor, keep: float = 0.0) -> None:

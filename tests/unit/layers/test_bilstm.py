@@ -1,4 +1,4 @@
-"""Rows from both sides, written out for the CPU, against torch's kernel over packed rows."""
+"""Recurrent layers over padded rows, and dropout on a CPU."""
 
 from __future__ import annotations
 
@@ -8,28 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.kernels.lstm import run_padded_cpu
-from nextword.layers.bilstm import BiLSTM, run_packed
+from nextword.layers.bilstm import BiLSTM, run_padded
 from nextword.layers.dropout import MANY, dropout
 from nextword.layers.recurrent import reverse_padded
 
 LENGTHS = torch.tensor([9, 1, 4, 6])
-
-
-@pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("kind", [nn.GRU, nn.LSTM])
-def test_as_torch_computes_packed_rows(kind: type[nn.RNNBase], both: bool) -> None:
-    torch.manual_seed(0)
-    layer = kind(5, 7, batch_first=True, bidirectional=both).double()
-    x = torch.randn(4, 9, 5, dtype=torch.double, requires_grad=True)
-    found = []
-    for way in (run_padded_cpu, run_packed):
-        y, ends = way(layer, x, LENGTHS)
-        draw = torch.Generator().manual_seed(1)
-        asked = sum((part * torch.randn(part.shape, generator=draw).double()).sum() for part in (y, *ends))
-        found.append([y, *ends, *torch.autograd.grad(asked, [x, *layer.parameters()])])
-    for ours, theirs in zip(*found, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-12)
 
 
 def test_padding_is_never_read() -> None:
@@ -37,7 +20,7 @@ def test_padding_is_never_read() -> None:
     layer = nn.GRU(5, 7, batch_first=True, bidirectional=True)
     x = torch.randn(4, 9, 5)
     other = torch.where(torch.arange(9)[None, :, None] < LENGTHS[:, None, None], x, 100 * torch.randn(4, 9, 5))
-    for one, two in zip(*(nested(run_padded_cpu(layer, each, LENGTHS)) for each in (x, other)), strict=True):
+    for one, two in zip(*(nested(run_padded(layer, each, LENGTHS)) for each in (x, other)), strict=True):
         assert torch.equal(one, two)
 
 
