@@ -252,7 +252,7 @@ def _key(task: str, metric: str) -> str:
     return f"{task}_{metric}".lower().replace("-", "_")
 
 
-def _short(key: str, value: Any) -> str:
+def _short(key: str, value: object) -> str:
     """A setting as a prefix: `glove` is clear by itself, a number needs its key."""
     return re.sub(r"\W", "_", value if isinstance(value, str) else f"{key}_{value}".lower())
 

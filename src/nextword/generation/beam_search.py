@@ -30,18 +30,22 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.core.errors import Unsupported
-from nextword.core.protocols import Autoregressive
 from nextword.core.types import Beam, State
 from nextword.generation.logits_processors import LogitsProcessor, check_decoding, reject_nan
 
 
-class BeamModel(Autoregressive, Protocol):
-    """A model that steps, and can reorder its state when hypotheses branch."""
+class Stepper(Protocol):
+    """A model, as far as decoding needs it: one step at a time."""
+
+    def step(self, last: Tensor, state: State) -> tuple[Tensor, State]: ...  # (B,) → log p (B, V)
+
+
+class BeamModel(Stepper, Protocol):
+    """A model that can also reorder its state when hypotheses branch. With `has_attention` it has `covered`, too."""
 
     has_attention: bool
 
     def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State: ...
-    def covered(self, state: State) -> Tensor: ...  # with attention: (R, S), the attention that each source token got
 
 
 @dataclass(frozen=True)
@@ -282,7 +286,7 @@ def require_attention(model: BeamModel, how: Beam) -> None:
         )
 
 
-def coverage_penalty(model: BeamModel, state: State, how: Beam) -> Tensor:
+def coverage_penalty(model: Any, state: State, how: Beam) -> Tensor:
     """The coverage penalty of each row (R,): β Σ_i log min(Σ_j a_ij, 1) over the source tokens i (Wu et al., eq. 14).
 
     It is 0 if every source token has received a total attention of 1, and negative otherwise.

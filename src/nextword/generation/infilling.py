@@ -13,7 +13,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -21,11 +21,14 @@ from torch import Tensor
 
 from nextword.core import pytree
 from nextword.core.errors import Unsupported, invalid
-from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Inputs, State, Stop
-from nextword.generation.beam_search import Hypothesis, beam_search
+from nextword.core.protocols import Readout
+from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Inputs, State, Stop, Vocabulary
+from nextword.generation.beam_search import BeamModel, Hypothesis, beam_search
 from nextword.generation.sampling import generate_batch, make_generator
 from nextword.generation.whole_words import MARKS, WORD, continues_word, read_word
+from nextword.models.base import CausalNetwork
 from nextword.tokenizers.base import Tokenizer
+from nextword.tokenizers.special_tokens import PieceMarks
 
 # ------------------------------------------------------------------------------------------------ texts with blanks
 
@@ -235,6 +238,7 @@ def crop_context(left: Sequence[int], right: Sequence[int], room: int) -> tuple[
 # log p(pieces, each with its end | the text around them).
 
 BATCH_TOKENS = 8192  # read at once
+Row = TypeVar("Row")
 
 
 @dataclass(frozen=True)
@@ -244,6 +248,21 @@ class TextWithBlanks:
     ids: tuple[int, ...]  # part A
     places: tuple[int, ...]  # positions of its masks, in the order in which they are filled
     lettered: tuple[bool, ...]  # whether a letter precedes each
+
+
+class SpanNetwork(BeamModel, Protocol):
+    """What a network must have to fill blanks with spans (GLM)."""
+
+    pieces: PieceMarks
+    vocabulary: Vocabulary
+    readout: Readout
+    window: int
+
+    @property
+    def device(self) -> torch.device: ...
+    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]: ...
+    def begin_blanks(self, ids: Tensor, lengths: Tensor) -> State: ...
+    def begin_span(self, state: State, rows: Tensor, at: Tensor) -> State: ...
 
 
 class BlankDecoder:
@@ -256,7 +275,7 @@ class BlankDecoder:
     has_attention = False
     has_hidden_states = False
 
-    def __init__(self, network: Any, inner: Tensor) -> None:
+    def __init__(self, network: SpanNetwork, inner: Tensor) -> None:
         self.network, self.inner = network, inner.to(network.device)
         self.done = network.vocabulary.size
 
@@ -273,11 +292,11 @@ class BlankDecoder:
         marks = self.network.pieces
         begins = last == marks.end
         which = (state["which"] + begins).clamp(max=state["places"].shape[1] - 1)
-        here = which.unsqueeze(1)
-        own = self.network.begin_span(state["own"], begins, state["places"].gather(1, here).squeeze(1))
+        column = which.unsqueeze(1)
+        own = self.network.begin_span(state["own"], begins, state["places"].gather(1, column).squeeze(1))
         inputs = torch.where(begins, marks.begin, last.clamp(max=self.done - 1))
         log_p, own = self.network.step(inputs, own)
-        lettered = state["lettered"].gather(1, here).squeeze(1)
+        lettered = state["lettered"].gather(1, column).squeeze(1)
         log_p = log_p.masked_fill((begins & lettered).unsqueeze(1) & self.inner, -math.inf)
         end = log_p[:, marks.end].masked_fill(begins, -math.inf)
         is_last = which == state["count"] - 1
@@ -292,7 +311,7 @@ class BlankDecoder:
 
 @torch.no_grad()
 def fill_blanks(
-    network: Any,
+    network: SpanNetwork,
     texts: Sequence[TextWithBlanks],
     inner: Tensor,
     how: Decoding,
@@ -310,7 +329,7 @@ def fill_blanks(
     decoder = BlankDecoder(network, inner)
     length = min(length, network.window)
     fillings: list[list[Hypothesis]] = []
-    for batch in _batches(texts, length):
+    for batch in _batches(texts, [len(text.ids) + length for text in texts]):
         rows = range(len(fillings), len(fillings) + len(batch))
         fillings += generate_fillings(
             decoder,
@@ -328,7 +347,7 @@ def fill_blanks(
 
 @torch.no_grad()
 def generate_fillings(
-    model: Any,
+    model: BeamModel,
     last: Tensor,
     state: State,
     how: Decoding,
@@ -361,7 +380,7 @@ def generate_fillings(
 
 @torch.no_grad()
 def likeliest_fillings(
-    network: Any,
+    network: SpanNetwork,
     text: TextWithBlanks,
     inner: Tensor,
     k: int,
@@ -403,7 +422,7 @@ def likeliest_fillings(
     return complete
 
 
-def split_pieces(network: Any, ids: Sequence[int]) -> list[list[int]]:
+def split_pieces(network: SpanNetwork, ids: Sequence[int]) -> list[list[int]]:
     """The generated ids, piece by piece; the last may have no end."""
     pieces: list[list[int]] = [[]]
     for id in ids:
@@ -416,11 +435,11 @@ def split_pieces(network: Any, ids: Sequence[int]) -> list[list[int]]:
 
 @torch.no_grad()
 def filling_nats(
-    network: Any, texts: Sequence[TextWithBlanks], pieces: Sequence[Sequence[Sequence[int]]]
+    network: SpanNetwork, texts: Sequence[TextWithBlanks], pieces: Sequence[Sequence[Sequence[int]]]
 ) -> list[float]:
     """−log p of these pieces and their ends, in place of each text's blanks, in order."""
     marks = network.pieces
-    rows: list[tuple[Any, ...]] = []
+    rows: list[tuple[list[int], ...]] = []
     for text, own in zip(texts, pieces, strict=True):
         read, where, inside, targets = list(text.ids), list(range(len(text.ids))), [0] * len(text.ids), []
         for place, piece in zip(text.places, own, strict=True):
@@ -430,7 +449,7 @@ def filling_nats(
             targets += [*piece, marks.end]
         rows.append((read, where, inside, [IGNORE] * len(text.ids) + targets))
     all_nats: list[float] = []
-    for batch in _batches(rows, 0, lambda row: len(row[0])):
+    for batch in _batches(rows, [len(row[0]) for row in rows]):
         ids, first, second, batch_targets = (
             _rows(column, fill)[0].to(network.device)
             for column, fill in zip(zip(*batch, strict=True), (marks.begin, 0, 1, IGNORE), strict=True)
@@ -457,14 +476,14 @@ def _rows(rows: Sequence[Sequence[int]], fill: int = 0) -> tuple[Tensor, Tensor]
     return torch.from_numpy(padded), torch.from_numpy(lengths)
 
 
-def _batches(rows: Sequence[Any], more: int, size: Any = lambda text: len(text.ids)) -> Iterator[Sequence[Any]]:
-    """Yield neighboring rows that are read together, padded to the longest of them plus `more`."""
+def _batches(rows: Sequence[Row], sizes: Sequence[int]) -> Iterator[Sequence[Row]]:
+    """Yield neighboring rows that are read together, padded to the largest of their sizes."""
     first, longest = 0, 0
-    for i, row in enumerate(rows):
-        longest = max(longest, size(row) + more)
+    for i, size in enumerate(sizes):
+        longest = max(longest, size)
         if i > first and (i + 1 - first) * longest > BATCH_TOKENS:
             yield rows[first:i]
-            first, longest = i, size(row) + more
+            first, longest = i, size
     if len(rows) > first:
         yield rows[first:]
 
@@ -489,7 +508,7 @@ class SentinelDecoder:
     has_attention = False
     has_hidden_states = False
 
-    def __init__(self, network: Any, sentinels: Sequence[int], end: int, pieces: WordPieces) -> None:
+    def __init__(self, network: CausalNetwork, sentinels: Sequence[int], end: int, pieces: WordPieces) -> None:
         self.network, self.end, self.inner = network, end, pieces.inner.to(network.device)
         self.shows = torch.tensor([bool(piece.strip()) for piece in pieces.bytes], device=network.device)  # (V,)
         self.sentinels = torch.tensor(sentinels, device=network.device)

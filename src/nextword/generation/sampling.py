@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -19,9 +19,8 @@ from torch import Tensor
 
 from nextword.core import pytree
 from nextword.core.errors import Unsupported
-from nextword.core.protocols import Autoregressive
 from nextword.core.types import Contrastive, Decoding, Greedy, Inputs, Sample, State
-from nextword.generation.beam_search import largest_sorted
+from nextword.generation.beam_search import Stepper, largest_sorted
 from nextword.generation.logits_processors import (
     LogitsProcessor,
     check_decoding,
@@ -33,6 +32,7 @@ from nextword.generation.logits_processors import (
     reject_nan,
     typicality,
 )
+from nextword.models.base import CausalNetwork
 
 NO_TOKEN = -1  # in place of an id, if nothing may be generated
 WIDTHS = (1024, 8192)  # numbers of ids in which the nucleus is searched, before it is searched among all
@@ -169,7 +169,7 @@ class BatchDecoder:
 
     def __init__(
         self,
-        model: Autoregressive,
+        model: Stepper,
         last: Tensor,
         state: State,
         how: Greedy | Sample,
@@ -211,7 +211,7 @@ class BatchDecoder:
 
 
 def generate_tokens(
-    model: Autoregressive,
+    model: Stepper,
     last: Tensor,
     state: State,
     how: Greedy | Sample = Greedy(),
@@ -250,7 +250,7 @@ class GeneratedBatch(NamedTuple):
 
 
 def generate_batch(
-    model: Autoregressive,
+    model: Stepper,
     last: Tensor,
     state: State,
     how: Greedy | Sample,
@@ -293,7 +293,7 @@ def generate_batch(
 
 
 def contrastive_search(
-    model: Any,
+    model: CausalNetwork,
     last: Tensor,
     state: State,
     how: Contrastive = Contrastive(),
@@ -327,10 +327,10 @@ def contrastive_search(
 
 @torch.no_grad()
 def _contrastive_stream(
-    model: Any, last: Tensor, state: State, how: Contrastive, rules: LogitsProcessor, before: Tensor | None
+    model: CausalNetwork, last: Tensor, state: State, how: Contrastive, rules: LogitsProcessor, before: Tensor | None
 ) -> Iterator[tuple[int, float]]:
-    h, state = model.hidden(Inputs(last.unsqueeze(1)), state)
-    h = h[-1][:, -1]  # (1, D), as the readout reads it
+    layers, state = model.hidden(Inputs(last.unsqueeze(1)), state)
+    h = layers[-1][:, -1]  # (1, D), as the readout reads it
     memory = _VectorMemory(vectors(model, h), before)
     while True:
         log_probs = model.readout.log_probs(h)
@@ -352,7 +352,7 @@ def _contrastive_stream(
         yield int(ids[best]), float(log_probs[0, ids[best]])
 
 
-def require_hidden_states(model: Any) -> None:
+def require_hidden_states(model: CausalNetwork) -> None:
     """Raise Unsupported if a model has no vectors to compare."""
     if not model.has_hidden_states:
         raise Unsupported(
@@ -362,7 +362,7 @@ def require_hidden_states(model: Any) -> None:
         )
 
 
-def vectors(model: Any, h: Tensor) -> Tensor:
+def vectors(model: CausalNetwork, h: Tensor) -> Tensor:
     """(…, D) → unit vectors of the last layer, without what is appended to it for the readout alone."""
     return F.normalize(h[..., : model.widths[-1]].float(), dim=-1)
 

@@ -23,8 +23,8 @@ from torch import Tensor
 
 from nextword.core import pytree
 from nextword.core.errors import invalid
-from nextword.core.protocols import Autoregressive
 from nextword.core.types import State
+from nextword.generation.beam_search import Stepper
 from nextword.generation.logits_processors import reject_nan
 
 # Where a text ends, relative to its first word
@@ -105,7 +105,7 @@ def _ends(piece: bytes) -> tuple[bool, ...]:
 
 @torch.no_grad()
 def next_words(
-    model: Autoregressive,
+    model: Stepper,
     last: Tensor,
     state: State,
     spelling: Spelling,

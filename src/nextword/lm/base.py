@@ -37,6 +37,7 @@ from nextword.core.types import (
     Stop,
     ignore_progress,
 )
+from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
@@ -89,8 +90,9 @@ class TextModel:
     can_average: bool = False  # its predictions can be averaged with those of other runs of the same task
     _disabled: frozenset[str] = frozenset()
 
-    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
-        self.network, self.tokenizer, self.name = network, tokenizer, name
+    def __init__(self, network: Network, tokenizer: Tokenizer, name: str = "") -> None:
+        self.network: Any = network  # with whatever methods the abilities need
+        self.tokenizer, self.name = tokenizer, name
         self.parameters: int = network.num_parameters()
 
     def __repr__(self) -> str:

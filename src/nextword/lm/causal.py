@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
 from nextword.lm.masked import WINDOW
+from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.words import Words
 
@@ -30,7 +30,7 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
     kind = EXACT
     room = WINDOW  # tokens around a blank
 
-    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
+    def __init__(self, network: Network, tokenizer: Tokenizer, name: str = "") -> None:
         super().__init__(network, tokenizer, name)
         fills_blanks = isinstance(network, Infilling) and isinstance(network, Encoder)
         self.is_bidirectional = fills_blanks or network.is_bidirectional
@@ -220,7 +220,7 @@ class BackwardLM(CausalLM):
     The probability of a whole text is as valid as any; but there is no next word, and no text can precede.
     """
 
-    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
+    def __init__(self, network: Network, tokenizer: Tokenizer, name: str = "") -> None:
         super().__init__(network, tokenizer, name)
         self.disable("next", "generate")
 

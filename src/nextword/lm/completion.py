@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,6 +20,7 @@ from nextword.core.protocols import Autoregressive
 from nextword.core.types import EXACT, Decoding, Encoding, Inputs, Progress, State, Stop, ignore_progress
 from nextword.lm.base import TextModel
 from nextword.lm.embedding import BATCH_TOKENS, CHUNK
+from nextword.models.base import CausalNetwork
 
 TEXTS_PER_BLOCK = 4096  # tokenized at once
 BATCH_ROWS = 256  # distributions over the vocabulary held at once
@@ -69,10 +69,10 @@ def score_completions(
         else:
             nats = [score.nats for score in lm.score_many(texts, before)]
             is_greedy = _check_greedy_by_steps(lm.network, encodings, positions) if greedy else [None] * len(texts)
-        for text, encoding, here, cost, is_likeliest in zip(texts, encodings, positions, nats, is_greedy, strict=True):
-            has_unknown = bool(unknown.intersection(encoding.ids[here].tolist()))
+        for text, encoding, own, cost, is_likeliest in zip(texts, encodings, positions, nats, is_greedy, strict=True):
+            has_unknown = bool(unknown.intersection(encoding.ids[own].tolist()))
             flag = (bool(is_likeliest) and not has_unknown) if greedy else None
-            scores.append(CompletionScore(cost, len(here), len(text.encode()), flag, has_unknown))
+            scores.append(CompletionScore(cost, len(own), len(text.encode()), flag, has_unknown))
         progress(min(at + TEXTS_PER_BLOCK, len(completions)), len(completions))
     return scores
 
@@ -92,22 +92,25 @@ Target = tuple[int, int, int]  # position in the row, token to predict, index of
 
 @torch.no_grad()
 def _score_by_hidden_states(
-    network: Any, encodings: Sequence[Encoding], positions: Sequence[np.ndarray], on_done: Callable[[int], None]
+    network: CausalNetwork,
+    encodings: Sequence[Encoding],
+    positions: Sequence[np.ndarray],
+    on_done: Callable[[int], None],
 ) -> tuple[list[float], list[bool | None]]:
     """Σ −log p of each completion, and whether it is greedy. Each distinct row of inputs is read once."""
     begin = int(network.start(1)[0][0])
     index: dict[bytes, int] = {}
     rows: list[np.ndarray] = []
     targets: list[list[Target]] = []  # of each row
-    for completion, (encoding, here) in enumerate(zip(encodings, positions, strict=True)):
-        if not len(here):
+    for completion, (encoding, own) in enumerate(zip(encodings, positions, strict=True)):
+        if not len(own):
             continue
-        row = np.concatenate([[begin], encoding.ids[: here[-1]]]).astype(np.int64)
+        row = np.concatenate([[begin], encoding.ids[: own[-1]]]).astype(np.int64)
         i = index.setdefault(row.tobytes(), len(index))
         if i == len(rows):
             rows.append(row)
             targets.append([])
-        targets[i] += [(int(position), int(encoding.ids[position]), completion) for position in here]
+        targets[i] += [(int(position), int(encoding.ids[position]), completion) for position in own]
     nats, is_greedy = [0.0] * len(encodings), [True] * len(encodings)
     order = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     shared = _read_shared_prefix(network, rows, min((target[0] for row in targets for target in row), default=0))
@@ -121,7 +124,7 @@ def _score_by_hidden_states(
     return nats, list(is_greedy)
 
 
-def _read_shared_prefix(network: Any, rows: Sequence[np.ndarray], length: int) -> tuple[int, State] | None:
+def _read_shared_prefix(network: CausalNetwork, rows: Sequence[np.ndarray], length: int) -> tuple[int, State] | None:
     """The length of the prefix of all rows, at most `length`, and the state after it; None if it is short."""
     for row in rows[1:]:
         different = np.flatnonzero(row[:length] != rows[0][:length])
@@ -136,7 +139,7 @@ def _read_shared_prefix(network: Any, rows: Sequence[np.ndarray], length: int) -
 
 
 def _score_batch(
-    network: Any,
+    network: CausalNetwork,
     rows: Sequence[np.ndarray],
     targets: Sequence[Sequence[Target]],
     shared: tuple[int, State] | None,
@@ -158,8 +161,8 @@ def _score_batch(
     table = np.array([(i, *target) for i, row in enumerate(targets) for target in row], np.int64)
     for at in range(start, ids.shape[1], CHUNK):
         layers, state = network.hidden(Inputs(ids[:, at : at + CHUNK]), state)
-        here = table[(table[:, 1] >= at) & (table[:, 1] < at + CHUNK)]
-        for part in np.array_split(here, max(1, -(-len(here) // BATCH_ROWS))):
+        targets_of_chunk = table[(table[:, 1] >= at) & (table[:, 1] < at + CHUNK)]
+        for part in np.array_split(targets_of_chunk, max(1, -(-len(targets_of_chunk) // BATCH_ROWS))):
             columns = torch.from_numpy(part).to(ids.device)
             row_index, position, token = columns[:, 0], columns[:, 1], columns[:, 2]
             log_p = network.readout.log_probs(layers[-1][row_index, position - at]).float()
@@ -172,7 +175,7 @@ def _score_batch(
 
 @torch.no_grad()
 def _check_greedy_by_steps(
-    network: Any, encodings: Sequence[Encoding], positions: Sequence[np.ndarray]
+    network: CausalNetwork, encodings: Sequence[Encoding], positions: Sequence[np.ndarray]
 ) -> list[bool | None]:
     """Whether each completion is greedy, for a network that only steps."""
     if not isinstance(network, Autoregressive):
@@ -181,17 +184,17 @@ def _check_greedy_by_steps(
             ability="generate",
         )
     results: list[bool | None] = []
-    for encoding, here in zip(encodings, positions, strict=True):
+    for encoding, own in zip(encodings, positions, strict=True):
         first, state = network.start(1)
         ids = torch.from_numpy(encoding.ids.astype(np.int64)).to(first.device)
         is_greedy = True
-        if len(here):
-            before = torch.cat([first, ids[: here[0]]]).unsqueeze(0)
+        if len(own):
+            before = torch.cat([first, ids[: own[0]]]).unsqueeze(0)
             if before.shape[1] > 1:
                 lengths = torch.full((1,), before.shape[1], device=ids.device)
                 _, state = network.score(before, lengths, state)
             last = before[:, -1]
-            for position in here.tolist():
+            for position in own.tolist():
                 log_p, state = network.step(last, state)
                 if int(log_p[0].argmax()) != int(ids[position]):
                     is_greedy = False

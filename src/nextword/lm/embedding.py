@@ -21,7 +21,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -33,6 +33,7 @@ from nextword.core.protocols import Autoregressive
 from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress
 from nextword.data.segmentation import replace_spaces
 from nextword.lm.base import Layer, TextModel, WordsInContext
+from nextword.models.base import Network
 from nextword.models.framing import collate
 from nextword.run_folder import RunFolder
 
@@ -305,11 +306,10 @@ class _Pool:
 # ------------------------------------------------------------------------------------------------ frames
 
 
-def frame_ids(network: Any, ids: Sequence[int] | np.ndarray) -> FramedText:
+def frame_ids(network: Network, ids: Sequence[int] | np.ndarray) -> FramedText:
     """Ids with the special tokens that the network puts around one text."""
     no_spans = np.zeros((len(ids), 2), np.int64)
-    frame: FramedText = network.frame(Encoding(np.asarray(ids, np.int64), no_spans, no_spans[:, 0]))
-    return frame
+    return network.frame(Encoding(np.asarray(ids, np.int64), no_spans, no_spans[:, 0]))
 
 
 def pack_frames(frames: Sequence[FramedText], device: torch.device) -> Inputs:

@@ -17,6 +17,7 @@ from nextword.lm.masked import MaskedLM
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.lm.word_vectors import WordVectorModel
 from nextword.models import model_class
+from nextword.models.base import Network
 from nextword.run_folder import RunFolder
 from nextword.tasks import parse_task
 from nextword.tokenizers import vocabulary
@@ -55,7 +56,7 @@ def load_language_model(run: RunFolder, device: str = "auto", precision: str = "
     return wrap_network(network, tokenizer, name=str(run.path), longest=longest)
 
 
-def wrap_network(network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> TextModel:
+def wrap_network(network: Network, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> TextModel:
     """The text-level model for a network. `longest`: tokens of the longest training text, if known."""
     if network.is_conditional:
         return Seq2SeqLM(network, tokenizer, name)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from nextword.core.types import PSEUDO, FramedText, Guess, Progress, Score, igno
 from nextword.generation.infilling import BLANK, MOST
 from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, batch_by_size, frame_ids, pack_frames
+from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
 
 BATCH_ROWS = 256  # distributions over the vocabulary held at once
@@ -41,7 +42,7 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
     kind = PSEUDO
     is_bidirectional = True
 
-    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> None:
+    def __init__(self, network: Network, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> None:
         """`longest`: tokens of the longest framed text that the network was trained on; 0: its window."""
         super().__init__(network, tokenizer, name)
         window = network.window or WINDOW
@@ -111,11 +112,11 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
             body = ids[begin:stop]
             texts.append(body[body != end])
             positions.append(at[i:j] - begin)
-        inside = [here[here < len(text)] for here, text in zip(positions, texts, strict=True)]  # without end tokens
+        inside = [own[own < len(text)] for own, text in zip(positions, texts, strict=True)]  # without end tokens
         scores = self.hide(texts, inside, context, stride, progress)
         nats, right = np.zeros(len(at)), np.zeros(len(at), bool)
-        for i, here, hidden in zip(bounds[:-1], inside, scores, strict=True):
-            nats[i : i + len(here)], right[i : i + len(here)] = hidden
+        for i, own, hidden in zip(bounds[:-1], inside, scores, strict=True):
+            nats[i : i + len(own)], right[i : i + len(own)] = hidden
         return HiddenTokenScores(nats, right)
 
     @torch.no_grad()

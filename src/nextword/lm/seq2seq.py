@@ -25,7 +25,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -53,6 +52,7 @@ from nextword.generation.infilling import (
 )
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
+from nextword.models.base import Network
 from nextword.objectives import trains_on_pairs
 from nextword.run_folder import RunFolder
 from nextword.tokenizers.base import Tokenizer
@@ -75,7 +75,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
     is_seq2seq = True
     room = 1024  # tokens of a text that are embedded at once
 
-    def __init__(self, network: Any, tokenizer: Tokenizer, name: str = "") -> None:
+    def __init__(self, network: Network, tokenizer: Tokenizer, name: str = "") -> None:
         super().__init__(network, tokenizer, name)
         self.is_bidirectional = network.is_bidirectional
         if not self.is_bidirectional:

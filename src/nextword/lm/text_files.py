@@ -28,6 +28,7 @@ from nextword.data.tables import (
     guess_columns,
     read_table,
 )
+from nextword.lm.embedding import EmbeddingMixin
 from nextword.metrics.clustering import cluster
 
 MAX_ROWS_NAMED = 5  # rows without a text, in a note
@@ -151,7 +152,7 @@ def write_word_vectors(words: Sequence[Any], target: Path) -> None:
     save_file(tensors, str(target), metadata={"words": names})
 
 
-def describe_long_texts(lm: Any, texts: Sequence[str]) -> list[str]:
+def describe_long_texts(lm: EmbeddingMixin, texts: Sequence[str]) -> list[str]:
     """A note if texts are longer than the window of a bidirectional model, which then reads them in parts."""
     if not lm.is_bidirectional:
         return []

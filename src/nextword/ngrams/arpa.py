@@ -101,40 +101,40 @@ class _ArpaReader:
                 spelled = " ".join(edges.get((w, j), names[w]) for j, w in enumerate(rows[duplicate].tolist()))
                 raise self._error(f"the {n}-gram {spelled!r} for the second time", "each n-gram once", lines[duplicate])
             sections.append(n_grams)
-        found = self._next_line("\\end\\ after the last section")
-        if found != b"\\end\\":
-            raise self._error(_quote(found), f"\\end\\, for \\data\\ names no order above {len(counts)}", self.line - 1)
+        line = self._next_line("\\end\\ after the last section")
+        if line != b"\\end\\":
+            raise self._error(_quote(line), f"\\end\\, for \\data\\ names no order above {len(counts)}", self.line - 1)
         while self._fill(drop=True):  # so that a compressed file is verified to its end
             pass
         return build_trie(sections, BOUNDARY, {"arpa": self.path.name}), names
 
     def _read_header(self) -> list[int]:
         where = "a line \\data\\, with which an ARPA file begins"
-        while (found := self._next_line(where)) not in (b"\\data\\", b"\xef\xbb\xbf\\data\\"):
-            if found.startswith(b"mmap lm http://kheafield.com/code"):
+        while (line := self._next_line(where)) not in (b"\\data\\", b"\xef\xbb\xbf\\data\\"):
+            if line.startswith(b"mmap lm http://kheafield.com/code"):
                 raise self._error("a KenLM binary file", "the ARPA file from which it was built", self.line - 1)
         counts: list[int] = []
         wanted = "the counts of n-grams, such as 'ngram 1=100'"
-        while (found := self._next_line(wanted, peek=True)).startswith(b"ngram"):
-            match = _COUNT.fullmatch(found)
+        while (line := self._next_line(wanted, peek=True)).startswith(b"ngram"):
+            match = _COUNT.fullmatch(line)
             if not match or int(match[1]) != len(counts) + 1:
-                raise self._error(_quote(found), f"'ngram {len(counts) + 1}=' and a count", self.line)
+                raise self._error(_quote(line), f"'ngram {len(counts) + 1}=' and a count", self.line)
             counts.append(int(match[2]))
             self._next_line("")
         if not counts or not counts[0]:
-            raise self._error(_quote(found), "'ngram 1=' and the number of words", self.line)
+            raise self._error(_quote(line), "'ngram 1=' and the number of words", self.line)
         return counts
 
     def _open_section(self, n: int, count: int) -> bool:
         """Enter the section of order n. It may be missing if it has no n-grams."""
         wanted = f"\\{n}-grams:"
-        found = self._next_line(f"the section {wanted}", peek=True)
-        if found == wanted.encode():
+        line = self._next_line(f"the section {wanted}", peek=True)
+        if line == wanted.encode():
             self._next_line("")
             return True
-        if count == 0 and found.startswith(b"\\"):
+        if count == 0 and line.startswith(b"\\"):
             return False
-        raise self._error(_quote(found), f"the section {wanted}", self.line)
+        raise self._error(_quote(line), f"the section {wanted}", self.line)
 
     def _read_section(
         self, n: int, count: int, table: WordTable
@@ -168,9 +168,9 @@ class _ArpaReader:
             elif not self._fill():
                 raise self._truncated(f"{count - filled:,} more {n}-grams" if filled < count else "\\end\\")
         if filled != count:
-            found = self._next_line("")
+            line = self._next_line("")
             raise self._error(
-                f"{_quote(found)} after {filled:,} {n}-grams", f"{count:,} of them, as \\data\\ says", self.line - 1
+                f"{_quote(line)} after {filled:,} {n}-grams", f"{count:,} of them, as \\data\\ says", self.line - 1
             )
         return words, rows[:filled], log_probs[:filled], log_backoffs[:filled], lines[:filled]
 
@@ -234,14 +234,14 @@ class _ArpaReader:
             if newline < 0 and not self.ended and self._fill():
                 continue
             stop = self.end if newline < 0 else newline
-            found = bytes(self.buffer[self.at : stop]).strip(_EDGES)
-            if found and peek:
-                return found
-            if newline < 0 and not found:
+            line = bytes(self.buffer[self.at : stop]).strip(_EDGES)
+            if line and peek:
+                return line
+            if newline < 0 and not line:
                 raise self._truncated(wanted)
             self.at, self.line = min(stop + 1, self.end), self.line + 1
-            if found:
-                return found
+            if line:
+                return line
 
     def _fill(self, drop: bool = False) -> bool:
         """Read more text behind what is not parsed yet; False at the end of the file."""
@@ -556,22 +556,22 @@ def write_number(value, out, at):
     value /= _LN10
     if value < -1e9:
         value = -99.0
-    whole = np.uint64(abs(value) * 10.0**DIGITS + 0.5)
-    if whole == 0:
+    units = np.uint64(abs(value) * 10.0**DIGITS + 0.5)
+    if units == 0:
         out[at] = _ZERO
         return at + 1
     if value < 0:
         out[at] = _MINUS
         at += 1
-    fraction = whole % np.uint64(10**DIGITS)
-    whole //= np.uint64(10**DIGITS)
-    length, rest = 1, whole
+    fraction = units % np.uint64(10**DIGITS)
+    units //= np.uint64(10**DIGITS)
+    length, rest = 1, units
     while rest >= np.uint64(10):
         rest //= np.uint64(10)
         length += 1
     for i in range(length):
-        out[at + length - 1 - i] = _ZERO + whole % np.uint64(10)
-        whole //= np.uint64(10)
+        out[at + length - 1 - i] = _ZERO + units % np.uint64(10)
+        units //= np.uint64(10)
     at += length
     if fraction == 0:
         return at

@@ -49,11 +49,11 @@ def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32) -> None:
         above, level = trie.levels[k - 1], trie.levels[k]
         made["starts"][k] = at
         top = k == trie.order - 1
-        here = (bases[k - 1], bases[k - 2] if k > 1 else -1, bases[k - 1] if top else bases[k], top, trie.boundary)
+        bounds = (bases[k - 1], bases[k - 2] if k > 1 else -1, bases[k - 1] if top else bases[k], top, trie.boundary)
         for low, high in blocks(counts[k - 1], block):
             links = level.words if above.links is None else above.links  # of unigrams: none, not looked at
             lists = (links, above.log_backoffs, above.first, level.words, level.log_probs, level.links)
-            (at,) = run_parallel(1, fill_contexts, low, high, contexts, slots, at, *lists, *here)
+            (at,) = run_parallel(1, fill_contexts, low, high, contexts, slots, at, *lists, *bounds)
             release_pages(contexts, slots, *lists)
     made["starts"][trie.order] = at
     target = np.zeros(len(contexts), np.uint32)
@@ -163,14 +163,14 @@ class HashLayout(Layout):
             Level(np.arange(self.size, dtype=np.uint32), None, None, self.slots["log_prob"][: self.size].copy(), None)
         ]
         for k in range(1, self.order):
-            here = self.contexts[bases[k - 1] : bases[k - 1] + counts[k - 1]]
+            contexts = self.contexts[bases[k - 1] : bases[k - 1] + counts[k - 1]]
             slots = self.slots[self._starts[k] : self._starts[k + 1]]
-            owner = np.repeat(np.arange(len(here), dtype=np.uint32), here["places"])
+            owner = np.repeat(np.arange(len(contexts), dtype=np.uint32), contexts["places"])
             full = slots["word"] != NONE
             owner, slots = owner[full], slots[full]
             order = np.lexsort((slots["word"], owner))
-            first = np.searchsorted(owner, np.arange(len(here) + 1)).astype(np.uint32)
-            levels[-1].first, levels[-1].log_backoffs = first, here["backoff"].copy()
+            first = np.searchsorted(owner, np.arange(len(contexts) + 1)).astype(np.uint32)
+            levels[-1].first, levels[-1].log_backoffs = first, contexts["backoff"].copy()
             words = slots["word"][order]
             levels.append(Level(words, None, None, slots["log_prob"][order], None))
         find_all_links(levels)

@@ -123,7 +123,7 @@ def drop_ngrams(trie: Trie, keep: Sequence[np.ndarray]) -> Trie:
     """
     levels = []
     above: np.ndarray | None = None
-    here: np.ndarray | None = _new_numbers(keep[0])
+    numbers: np.ndarray | None = _new_numbers(keep[0])
     for k, (level, mask) in enumerate(zip(trie.levels, keep, strict=True)):
         below, first = None, None
         if level.first is not None:
@@ -132,7 +132,7 @@ def drop_ngrams(trie: Trie, keep: Sequence[np.ndarray]) -> Trie:
         links = None if level.links is None else _renumber(level.links, mask, above)
         backoffs = None if level.log_backoffs is None else level.log_backoffs[mask]
         levels.append(Level(level.words[mask], links, first, level.log_probs[mask], backoffs))
-        above, here = here, below
+        above, numbers = numbers, below
     return Trie(levels, trie.boundary, dict(trie.facts))
 
 

@@ -97,11 +97,11 @@ class Section:
 
     def look_up(self, longer: np.ndarray, offset: int) -> np.ndarray:
         """The row that each longer n-gram begins (offset 0) or ends with (1); NONE if there is none."""
-        found = np.empty(len(longer), NODE)
+        nodes = np.empty(len(longer), NODE)
         run_parallel(
-            len(longer), lambda begin, end: find_rows(longer, begin, end, offset, self.rows, self.slots, found)
+            len(longer), lambda begin, end: find_rows(longer, begin, end, offset, self.rows, self.slots, nodes)
         )
-        return found
+        return nodes
 
 
 def build_section(rows: np.ndarray, log_probs: np.ndarray, log_backoffs: np.ndarray) -> tuple[Section, int]:
@@ -133,14 +133,14 @@ def build_trie(sections: list[Section], boundary: int, facts: dict[str, Any]) ->
     levels = [Level(np.arange(size, dtype=NODE), None, None, sections[0].log_probs, sections[0].log_backoffs)]
     rank = levels[0].words  # the node of each row of the section before
     for k in range(1, order):
-        before, here = levels[-1], sections[k]
-        last = here.rows[:, -1]
+        before, section = levels[-1], sections[k]
+        last = section.rows[:, -1]
         above = rank[parents.pop(k)]
         by_words = np.argsort(above.astype(np.uint64) * np.uint64(size) + last)
         above = above[by_words]
         before.first = np.searchsorted(above, np.arange(len(before) + 1, dtype=NODE)).astype(NODE)
         link = rank[links.pop(k)][by_words]
-        log_probs, log_backoffs = here.log_probs[by_words], here.log_backoffs[by_words]
+        log_probs, log_backoffs = section.log_probs[by_words], section.log_backoffs[by_words]
         unknown = np.isnan(log_probs)
         if unknown.any():
             assert before.log_backoffs is not None

@@ -538,8 +538,8 @@ def advance(bits, values, numbers, plan, size, context, length, word, boundary):
         paid += log_backoff(bits, values, plan, size, j, context[j])
     if k < length:
         paid += log_backoff(bits, values, plan, size, k, node)
-    found = log_prob(bits, values, plan, k, context[k])
-    return paid + found, min(1 if word == boundary else k + 1, len(plan) - 1)
+    log_p = log_prob(bits, values, plan, k, context[k])
+    return paid + log_p, min(1 if word == boundary else k + 1, len(plan) - 1)
 
 
 @jit
@@ -549,12 +549,12 @@ def read(begin, end, bits, values, numbers, plan, size, ids, boundary, out):
     length = 0
     for i in range(max(0, begin - len(plan) + 1), end):
         if ids[i] == NONE:
-            found, length = np.float32(0), 0
+            log_p, length = np.float32(0), 0
         else:
             word = np.int64(ids[i])
-            found, length = advance(bits, values, numbers, plan, size, context, length, word, boundary)
+            log_p, length = advance(bits, values, numbers, plan, size, context, length, word, boundary)
         if i >= begin:
-            out[i] = found
+            out[i] = log_p
 
 
 @jit

@@ -23,7 +23,7 @@ from nextword.core.types import Batch, Decoding, Greedy, Vocabulary
 from nextword.data.parallel import BIBLE, open_parallel
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.evaluation.translation import generate_targets
-from nextword.lm.loading import wrap_network
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.base import Network
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.objectives.base import Objective
@@ -201,7 +201,7 @@ def generate_and_score(
     targets: Sequence[str],
     decoding: Decoding = Greedy(),
 ) -> Output:
-    lm = wrap_network(network, tokenizer)
+    lm = Seq2SeqLM(network, tokenizer)
     scores = lm.score_many(list(targets), list(sources))
     costs = np.array([[score.nats, score.tokens] for score in scores])
     return Output(tuple(generate_targets(lm, sources, decoding)), costs)

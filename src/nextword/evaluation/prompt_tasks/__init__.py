@@ -116,7 +116,7 @@ def task_names() -> list[str]:
     return [name for file in sorted(FOLDER.glob("*.toml")) for name in _read_tables(file)]
 
 
-def load_task(name: str, **changes: Any) -> PromptTask:
+def load_task(name: str, **changes: object) -> PromptTask:
     """A task by its name or by the path of a TOML file; `changes` override its keys."""
     if name.endswith(".toml"):
         path = Path(name).expanduser()
