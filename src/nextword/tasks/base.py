@@ -14,15 +14,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
 from dataclasses import MISSING, Field, asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 import torch
 
 from nextword.batching.examples import Bucketed
-from nextword.core.errors import DataError, InvalidSetting, Unsupported, unknown
+from nextword.core.errors import InvalidSetting, Unsupported, unknown
 from nextword.core.types import Batch, Vocabulary
-from nextword.data.tables import Columns, Rows, choose_held_out
+from nextword.data.tables import Columns
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.objectives.base import Objective, build_layout
@@ -237,37 +237,6 @@ class Dataset(ABC):
 def draw_fraction(size: int, fraction: float, seed: int) -> np.ndarray:
     """Draw a fraction of `size` examples, in their order; with one seed, a smaller fraction is part of a larger one."""
     return np.sort(np.random.default_rng([seed, size]).permutation(size)[: count_fraction(size, fraction)])
-
-
-class Split(Protocol):
-    """The examples of one split."""
-
-    def __len__(self) -> int: ...
-    def take(self, indices: Sequence[int], /) -> Self: ...
-
-
-SplitT = TypeVar("SplitT", bound=Split)
-
-
-def hold_out_dev(
-    splits: Mapping[str, SplitT], keys: Sequence[str], name: str, unit: str
-) -> tuple[dict[str, SplitT], list[str]]:
-    """Split a tenth of train off as dev if there is no dev. Training examples with equal keys stay together.
-
-    `name` is the data, and `unit` what the examples are, for the error and for the note that is returned.
-    """
-    if "dev" in splits:
-        return dict(splits), []
-    train, chosen = splits["train"], choose_held_out(Rows(list(keys)), by_class=False)
-    if not chosen:
-        raise DataError(
-            f"{name} has {len(train)} {unit}, too few to hold some out. Give more, or a folder with a train and a dev "
-            "file.",
-            path=name,
-        )
-    rest = sorted(set(range(len(train))) - set(chosen))
-    note = f"no dev split: {len(chosen):,} of {len(train):,} {unit} are held out, the same ones each time"
-    return {**splits, "train": train.take(rest), "dev": train.take(chosen)}, [note]
 
 
 def count_fraction(size: int, fraction: float) -> int:

@@ -25,7 +25,6 @@ from nextword.data.tables import (
     Columns,
     Rows,
     Table,
-    choose_held_out,
     concatenate_rows,
     explain_columns,
     guess_columns,
@@ -36,7 +35,7 @@ from nextword.data.tables import (
 from nextword.metrics.classification import CLASSIFICATION_METRICS, REGRESSION_METRICS
 from nextword.tasks.base import DEV_IS_TRAINED_ON, Dataset
 from nextword.tasks.data_checks import check_classes, check_splits
-from nextword.tasks.datasets.base import bad_data, is_number
+from nextword.tasks.datasets.base import bad_data, hold_out_dev, is_number
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark, unknown_data
 from nextword.tasks.datasets.multiple_choice import has_candidates, multiple_choice_rows, race_reader
 from nextword.tasks.mixtures import MixedDataset, split_names
@@ -221,7 +220,7 @@ def _read_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: 
         kind, more = _guess_kind(splits["train"].labels or [], bool(columns.second))
         notes += more
     _require_numbers(path, splits, kind)
-    splits, more = _hold_out(splits, kind)
+    splits, more = hold_out_dev(splits, splits["train"], path, by_class=kind != REGRESSION)
     frame = "entail" if columns.second else "classify"
     metrics = ("spearman", "pearson") if kind == REGRESSION else ("accuracy", "macro_f1")
     return _check(TextDataset(str(path), kind, frame, (), metrics, splits, columns, (*notes, *more)))
@@ -245,7 +244,7 @@ def _read_candidates(path: Path, tables: Mapping[str, Table], asked: Columns) ->
         names = ", ".join(next(iter(tables.values())).header[:8])
         raise bad_data(path, f"which column is the label? Name it with --label. The columns are {names}.")
     _require_labels(path, splits)
-    splits, more = _hold_out(splits, CHOICE)
+    splits, more = hold_out_dev(splits, splits["train"], path, by_class=False)
     return _check(TextDataset(str(path), CHOICE, "choose", (), ("accuracy",), splits, columns, (*notes, *more)))
 
 
@@ -271,17 +270,6 @@ def _guess_kind(labels: Sequence[str], has_pairs: bool) -> tuple[str, list[str]]
         note = f"labels are {len(distinct)} different numbers, so a number is predicted (change that with --kind)"
         return REGRESSION, [note]
     return (PAIRS if has_pairs else CLASSIFICATION), []
-
-
-def _hold_out(splits: Mapping[str, Rows], kind: str) -> tuple[dict[str, Rows], list[str]]:
-    """Hold out a tenth of the training rows, class by class, if there is no dev split."""
-    if "dev" in splits:
-        return dict(splits), []
-    rows = splits["train"]
-    chosen = choose_held_out(rows, by_class=kind not in (REGRESSION, CHOICE))
-    rest = sorted(set(range(len(rows))) - set(chosen))
-    note = f"no dev split: {len(chosen):,} of {len(rows):,} rows are held out, the same ones each time"
-    return {**splits, "train": rows.take(rest), "dev": rows.take(chosen)}, [note]
 
 
 # ------------------------------------------------------------------------------------------------ checks

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol, Self, TypeVar
 
 from nextword.core.errors import DataError, NextwordError
 from nextword.data.catalog import Entry, find_entry
@@ -117,20 +118,37 @@ def require_splits(
     return splits
 
 
-def hold_out_tenth(splits: Splits, unit: str = "rows") -> Read:
-    """Hold out a tenth of each class of train as dev, unless there is a dev split."""
+class Split(Protocol):
+    """The examples of one split."""
+
+    def __len__(self) -> int: ...
+    def take(self, indices: Sequence[int], /) -> Self: ...
+
+
+SplitT = TypeVar("SplitT", bound=Split)
+
+
+def hold_out_dev(
+    splits: Mapping[str, SplitT], rows: Rows, name: str | Path, unit: str = "rows", by_class: bool = True
+) -> tuple[dict[str, SplitT], list[str]]:
+    """Hold out a tenth of train as dev, unless there is a dev split. `rows`: what decides; equal rows stay together.
+
+    `name` is the data and `unit` what the examples are, for the error and for the note that is returned.
+    """
     if "dev" in splits:
-        return splits, []
-    train, dev = split_off_dev(splits["train"])
-    note = f"no dev split: {len(dev):,} of {len(train) + len(dev):,} {unit} are held out, the same each time"
+        return dict(splits), []
+    chosen = choose_held_out(rows, by_class)
+    if not chosen and not by_class:  # of too few classes or rows of a class, later checks say more
+        raise bad_data(name, f"{len(rows)} {unit} are too few to hold some out. Add some, or a dev file.")
+    train, dev = split_off_dev(splits["train"], chosen)
+    note = f"no dev split: {len(dev):,} of {len(rows):,} {unit} are held out, the same ones each time"
     return {**splits, "train": train, "dev": dev}, [note]
 
 
-def split_off_dev(rows: Rows, chosen: Sequence[int] | None = None) -> tuple[Rows, Rows]:
-    """Split rows into train and dev. `chosen`: the indices of dev (default: a tenth of each class, by hash)."""
-    chosen = choose_held_out(rows) if chosen is None else chosen
-    rest = sorted(set(range(len(rows))) - set(chosen))
-    return rows.take(rest), rows.take(chosen)
+def split_off_dev(train: SplitT, chosen: Sequence[int]) -> tuple[SplitT, SplitT]:
+    """Split examples into train and dev, by the indices of dev."""
+    rest = sorted(set(range(len(train))) - set(chosen))
+    return train.take(rest), train.take(chosen)
 
 
 NO_AGREEMENT = "-"  # the label of a pair whose annotators disagreed

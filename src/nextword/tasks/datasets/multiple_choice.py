@@ -22,7 +22,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from nextword.data.files import STDIN, read_chunks
-from nextword.data.tables import LABEL_NAMES, Columns, Rows, Table, concatenate_rows, match_columns, read_table
+from nextword.data.tables import (
+    LABEL_NAMES,
+    Columns,
+    Rows,
+    Table,
+    choose_held_out,
+    concatenate_rows,
+    match_columns,
+    read_table,
+)
 from nextword.tasks.datasets.base import (
     Benchmark,
     Read,
@@ -257,7 +266,7 @@ def _read_story_cloze(folder: Path) -> Read:
     stories = splits.pop("dev")
     if stories.labels is None:
         raise bad_data(folder, f"the validation stories have no column {STORY_LABEL}, so there is nothing to learn.")
-    train, dev = split_off_dev(stories)
+    train, dev = split_off_dev(stories, choose_held_out(stories))
     note = f"training on the validation stories: {len(dev):,} of {len(stories):,} are held out, the same each time"
     return {"train": train, "dev": dev, **splits}, [note]
 

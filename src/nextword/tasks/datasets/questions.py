@@ -23,10 +23,11 @@ from nextword.data.catalog import catalog, find_entry
 from nextword.data.conll import files_by_split
 from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_chunks, split_lines
 from nextword.data.squad import Question, Questions, collect_questions, make_question, read_squad
-from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, Table, match_columns, read_table
+from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, Rows, Table, match_columns, read_table
 from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0
-from nextword.tasks.base import Dataset, hold_out_dev
+from nextword.tasks.base import Dataset
 from nextword.tasks.data_checks import note_duplicates
+from nextword.tasks.datasets.base import hold_out_dev
 
 CATALOG_KIND = "questions"
 OFFICIAL = ("train-v1.1.json", "train-v2.0.json")
@@ -130,8 +131,8 @@ def _check(data: QuestionDataset) -> QuestionDataset:
         raise DataError(f"{train.name}: question {question.id!r} has no answers. Training needs them.", path=train.name)
     if not any(question.place for question in train.all):
         raise DataError(f"{train.name}: no answer occurs in its passage. Is --label the right column?", path=train.name)
-    passages = [question.context for question in train.all]
-    splits, notes = hold_out_dev(data.splits, passages, train.name, "questions")
+    passages = Rows([question.context for question in train.all])
+    splits, notes = hold_out_dev(data.splits, passages, train.name, "questions", by_class=False)
     if not splits["dev"].is_labeled:
         raise DataError(f"{splits['dev'].name}: dev has no answers. Expected answers there.", path=splits["dev"].name)
     for split, questions in splits.items():

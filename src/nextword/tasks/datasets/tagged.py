@@ -14,11 +14,12 @@ from typing import Any, Self
 from nextword.core.errors import DataError, InvalidSetting
 from nextword.data.conll import TaggedSentence, TaggedText, detect_scheme, open_tagged
 from nextword.data.segmentation import join_words
-from nextword.data.tables import Columns
+from nextword.data.tables import Columns, Rows
 from nextword.data.tag_schemes import OUTSIDE, PLAIN, convert_tags, parse_tag
 from nextword.metrics.spans import SPAN_METRICS, TAGGING_METRICS, TOKEN_ACCURACY
-from nextword.tasks.base import DEV_IS_TRAINED_ON, Dataset, hold_out_dev
+from nextword.tasks.base import DEV_IS_TRAINED_ON, Dataset
 from nextword.tasks.data_checks import note_duplicates
+from nextword.tasks.datasets.base import hold_out_dev
 from nextword.tasks.mixtures import MixedDataset, split_names
 
 
@@ -100,8 +101,8 @@ def read_tags(source: str, column: str = "", scheme: str = "BIOES") -> TagDatase
             converted = [replace(row, tags=tuple(convert_tags(row.tags, scheme))) for row in text.sentences]
             splits[split] = replace(text, sentences=converted)
         notes.append(f"tags are {own_scheme}, converted to {scheme}")
-    sentences = [" ".join(sentence.words) for sentence in splits["train"].sentences]
-    splits, more = hold_out_dev(splits, sentences, splits["train"].name, "sentences")
+    sentences = Rows([" ".join(sentence.words) for sentence in splits["train"].sentences])
+    splits, more = hold_out_dev(splits, sentences, splits["train"].name, "sentences", by_class=False)
     notes += more
     seen = {split: {tag for sentence in text.sentences for tag in sentence.tags} for split, text in splits.items()}
     labels = sorted(seen["train"], key=lambda tag: (tag != OUTSIDE, parse_tag(tag)[1], tag))

@@ -44,7 +44,7 @@ from nextword.tasks.datasets.base import (
     RowCollector,
     SplitReader,
     bad_data,
-    hold_out_tenth,
+    hold_out_dev,
     read_catalog_splits,
     read_jsonl,
 )
@@ -67,7 +67,8 @@ DBPEDIA_CLASSES = {
 
 
 def _read_with_held_out_dev(name: str, folder: Path, read: SplitReader, unit: str = "rows") -> Read:
-    return hold_out_tenth(read_catalog_splits(name, folder, read, ("train",)), unit)
+    splits = read_catalog_splits(name, folder, read, ("train",))
+    return hold_out_dev(splits, splits["train"], folder, unit)
 
 
 def _read_imdb(folder: Path) -> Read:
