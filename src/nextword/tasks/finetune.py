@@ -182,10 +182,7 @@ def require_same(folder: str | Path, recipe: Recipe, data: Dataset, changes: Seq
     run = RunFolder.open(folder)
     theirs, ours = _comparable(run.recipe), _comparable(recipe)
     if not names_precision(changes):
-        theirs, ours = (
-            replace(one, phases=tuple(replace(phase, precision="fp32") for phase in one.phases))
-            for one in (theirs, ours)
-        )
+        theirs, ours = map(_with_full_precision, (theirs, ours))
     differences = sorted(describe_differences(theirs, ours), key=lambda text: not text.startswith(IMPORTANT))
     if differences:
         raise recipe_mismatch(folder, recipe, differences)
@@ -200,6 +197,10 @@ def _comparable(recipe: Recipe) -> Recipe:
     table = parse_task(recipe.task, recipe.name).config.as_table()
     phases = (replace(phase, data=_absolute(phase.data), init=_absolute(phase.init)) for phase in recipe.phases)
     return replace(recipe, task={**table, "source": _absolute(table["source"])}, phases=tuple(phases))
+
+
+def _with_full_precision(recipe: Recipe) -> Recipe:
+    return replace(recipe, phases=tuple(replace(phase, precision="fp32") for phase in recipe.phases))
 
 
 def _absolute(name: str) -> str:

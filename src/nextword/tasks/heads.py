@@ -407,37 +407,37 @@ def read_in_chunks(
     chunk; if not, many chunks before the window are read at once, with the same result.
     """
     inputs = batch.inputs
-    begins, sizes = _frames_of(inputs)
+    starts, sizes = _frames_of(inputs)
     ids, device = inputs.ids.reshape(-1), inputs.ids.device
     skips = tokens_before_window(sizes.tolist(), chunk, bptt_window)
     state = initial
     with torch.no_grad():
-        at = 0
-        while len(active := np.flatnonzero(skips > at)):  # texts that are not at their window yet go on together
+        done = 0
+        while len(active := np.flatnonzero(skips > done)):  # texts that are not at their window yet go on together
             until, rows_on = int(skips[active].min()), torch.from_numpy(active).to(device)
             part = pytree.take(state, rows_on)
             step = chunk if drawn else chunk * max(1, TOGETHER // (len(active) * chunk))
-            for begin in range(at, until, step):
-                piece = begins[active, None] + np.arange(begin, min(begin + step, until))
+            for begin in range(done, until, step):
+                piece = starts[active, None] + np.arange(begin, min(begin + step, until))
                 part = read(_unpadded(inputs, ids[torch.from_numpy(piece).to(device)]), part)[1]
-            state, at = _put(state, rows_on, part), until
+            state, done = _put(state, rows_on, part), until
     rest = sizes - skips
     mask = np.arange(int(rest.max())) < rest[:, None]
-    places = np.where(mask, (begins + skips)[:, None] + np.arange(mask.shape[1]), begins[:, None])
-    rows = ids[torch.from_numpy(places).to(device)]
+    positions = np.where(mask, (starts + skips)[:, None] + np.arange(mask.shape[1]), starts[:, None])
+    rows = ids[torch.from_numpy(positions).to(device)]
     layers = []
-    for at in range(0, rows.shape[1], chunk):
-        active = np.flatnonzero(rest > at)  # texts that have not ended
+    for start in range(0, rows.shape[1], chunk):
+        active = np.flatnonzero(rest > start)  # texts that have not ended
         if len(active) == len(rows):
-            h, state = read(_unpadded(inputs, rows[:, at : at + chunk]), state)
+            h, state = read(_unpadded(inputs, rows[:, start : start + chunk]), state)
         else:
             rows_on = torch.from_numpy(active).to(device)
-            part, after = read(_unpadded(inputs, rows[rows_on, at : at + chunk]), pytree.take(state, rows_on))
+            part, after = read(_unpadded(inputs, rows[rows_on, start : start + chunk]), pytree.take(state, rows_on))
             h = part.new_zeros(len(rows), *part.shape[1:]).index_copy(0, rows_on, part)
             state = _put(state, rows_on, after)
         layers.append(h)
     assert batch.target_positions is not None
-    moved = torch.from_numpy(np.arange(len(sizes)) * mask.shape[1] - begins - skips).to(device)
+    moved = torch.from_numpy(np.arange(len(sizes)) * mask.shape[1] - starts - skips).to(device)
     window = Inputs(rows, torch.from_numpy(mask).to(device), sizes=tuple(rest.tolist()))
     return torch.cat(layers, 1), replace(batch, inputs=window, target_positions=batch.target_positions + moved)
 
@@ -448,7 +448,7 @@ def _unpadded(inputs: Inputs, ids: Tensor) -> Inputs:
 
 
 def _frames_of(inputs: Inputs) -> tuple[np.ndarray, np.ndarray]:
-    """Where each frame begins among the flat ids, and its number of tokens."""
+    """Where each frame starts among the flat ids, and its number of tokens."""
     rows, width = inputs.ids.shape
     if inputs.starts is not None:
         sizes = np.array(inputs.sizes or inputs.starts.diff().tolist(), np.int64)

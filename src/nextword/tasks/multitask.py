@@ -85,7 +85,9 @@ class MultitaskObjective(LabelObjective):
 
     def metrics(self, text: MixedExamples, outputs: Tensor) -> dict[str, float]:  # type: ignore[override]
         parts = outputs.split([len(part) for part in text.parts])
-        scores = [super(MultitaskObjective, self).metrics(*both) for both in zip(text.parts, parts, strict=True)]
+        scores = [
+            super(MultitaskObjective, self).metrics(part, own) for part, own in zip(text.parts, parts, strict=True)
+        ]
         return combine_tasks(text.names, scores)
 
 
@@ -147,19 +149,19 @@ class Multitask(TextTask[MixedTextDataset, MixedExamples, "MultitaskPredictor"])
         """All metrics of each task on all its labeled splits but train, under "tasks"."""
         results: dict[str, Any] = {}
         for part in data.sets:
-            one = predictor.of(part.name)
+            classifier = predictor.of(part.name)
             results[part.name] = {}
             for split, rows in part.splits.items():
                 if split != "train" and rows.labels is not None:
-                    outputs = one.logits(rows.texts, rows.seconds)
-                    results[part.name] |= one.task.score_split(part, split, outputs)
+                    outputs = classifier.logits(rows.texts, rows.seconds)
+                    results[part.name] |= classifier.task.score_split(part, split, outputs)
         return {"tasks": results}, {}
 
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         analyses = []
         for part in data.sets:
-            one = predictor.of(part.name)
-            analysis = one.task.analyze_errors(one, part, None)
+            classifier = predictor.of(part.name)
+            analysis = classifier.task.analyze_errors(classifier, part, None)
             analyses.append({"task": part.name, "kind": part.kind, **analysis})
         return {"tasks": analyses}
 

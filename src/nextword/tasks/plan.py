@@ -117,11 +117,11 @@ def resolve(
         raise InvalidSetting(problem, key="source", value=source)
     if scratch:
         require_training(recipe)
-    place = str(data) or recipe.phases[0].data
-    if not place:
+    location = str(data) or recipe.phases[0].data
+    if not location:
         problem = "There is no data. Name a file or a benchmark with --data (`nextword data` lists them)."
         raise InvalidSetting(problem, key="data", value="")
-    dataset = read_data(task, recipe, place, columns, kind)
+    dataset = read_data(task, recipe, location, columns, kind)
     overrides = {key.lower(): list(own) for key, own in task.config.overrides.items()}
     if dataset.name.lower() in overrides:
         recipe = load_recipe(name, [*overrides[dataset.name.lower()], *changes])
@@ -134,12 +134,12 @@ def resolve(
     own_task = task.resolve(dataset, run, scratch)
     chosen = choose_device(device)
     if run is None:
-        recipe = _with_features(_resolve_own_network(recipe, task, own_task, place, chosen, changes), chosen)
+        recipe = _with_features(_resolve_own_network(recipe, task, own_task, location, chosen, changes), chosen)
     elif task.trains:
-        recipe = _resolve_fine_tuning(recipe, task, own_task, run, place, chosen, load_recipe(name), changes)
+        recipe = _resolve_fine_tuning(recipe, task, own_task, run, location, chosen, load_recipe(name), changes)
     else:
         recipe = _complete(
-            recipe, own_task, run, model=run.recipe.model, phases=(replace(recipe.phases[0], data=place),)
+            recipe, own_task, run, model=run.recipe.model, phases=(replace(recipe.phases[0], data=location),)
         )
     return Resolved(recipe, dataset, run, chosen)
 
@@ -234,7 +234,7 @@ def read_data(task: AnyTask, recipe: Recipe, source: str, columns: Columns, kind
     try:
         data = task.read(source, columns, kind)
     except NextwordError as error:
-        if columns != Columns() or kind:  # the user has said what is what
+        if columns != Columns() or kind:  # the user has named the columns or the task
             raise
         raise _recommend_recipe(error, task, recipe.name, source) from None
     possible = data.possible_metrics
@@ -379,7 +379,7 @@ def names_precision(changes: Sequence[str]) -> bool:
 def note_few_steps(task: AnyTask, recipe: Recipe, train: Any, vocabulary: Vocabulary) -> list[str]:
     """A note, if there are so few examples that training would be over before it has learned anything."""
     if any(phase.steps or phase.minutes or not phase.epochs for phase in recipe.phases):
-        return []  # the user has asked for it
+        return []  # the user chose how long to train
     train = task.sample(train, task.config.train_fraction, recipe.phases[0].seed)
     steps = sum(_count_steps(phase, train, vocabulary) for phase in recipe.phases)
     if steps >= FEW_STEPS:

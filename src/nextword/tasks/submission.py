@@ -36,25 +36,24 @@ Progress = Callable[[int, int], None]
 
 @dataclass(frozen=True)
 class SubmissionFiles:
-    place: Path  # a folder or a zip
     files: Mapping[str, int]  # file name → number of predictions
     missing: Sequence[str]  # further files that GLUE's server expects
 
 
 def write_submission(
-    folder: str | Path, place: Path, device: str = "auto", progress: Progress = lambda done, total: None
+    folder: str | Path, target: Path, device: str = "auto", progress: Progress = lambda done, total: None
 ) -> SubmissionFiles:
     """Predict the test sets of a run, of a folder of seeds, or of a suite; write them to a folder or a .zip."""
-    _refuse_existing_files(folder, place)
+    _refuse_existing_files(folder, target)
     files = predict_test_sets(folder, device, progress)
-    _write_files(files, place)
+    _write_files(files, target)
     headers = {
         name: benchmark.submission.header
         for benchmark in BENCHMARKS.values()
         for name in benchmark.submission.files.values()
     }
     counts = {name: text.count("\n") - bool(headers[name]) for name, text in files.items()}
-    return SubmissionFiles(place, counts, _missing_glue_files(files))
+    return SubmissionFiles(counts, _missing_glue_files(files))
 
 
 def predict_test_sets(
@@ -122,8 +121,8 @@ def _learned_benchmarks(run: Path) -> list[Benchmark]:
     """Return the benchmarks with a leaderboard that a run was fine-tuned on."""
     recipe = RunFolder.open(run).recipe
     data = recipe.phases[0].data if recipe.task is not None else ""
-    found = [find_benchmark(name) for name in split_names(data)]
-    benchmarks = [benchmark for benchmark in found if benchmark is not None and benchmark.submission.files]
+    named = [find_benchmark(name) for name in split_names(data)]
+    benchmarks = [benchmark for benchmark in named if benchmark is not None and benchmark.submission.files]
     if not benchmarks:
         known = ", ".join(benchmark.name for benchmark in BENCHMARKS.values() if benchmark.submission.files)
         history = f"was fine-tuned on {data}" if data else "has no task head"
@@ -150,11 +149,11 @@ def _test_sets(benchmark: Benchmark) -> dict[str, Rows]:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def _is_zip(place: Path) -> bool:
-    return place.suffix.lower() == ".zip"
+def _is_zip(target: Path) -> bool:
+    return target.suffix.lower() == ".zip"
 
 
-def _refuse_existing_files(folder: str | Path, place: Path) -> None:
+def _refuse_existing_files(folder: str | Path, target: Path) -> None:
     """Check before predicting that no file would be overwritten."""
     names = {
         name
@@ -162,22 +161,22 @@ def _refuse_existing_files(folder: str | Path, place: Path) -> None:
         for benchmark in _learned_benchmarks(run)
         for name in benchmark.submission.files.values()
     }
-    targets = [place] if _is_zip(place) else [place, *(place / name for name in sorted(names))]
+    targets = [target] if _is_zip(target) else [target, *(target / name for name in sorted(names))]
     existing = next((path for path in targets if path.is_file()), None)
     if existing is not None:
         raise invalid("--submission", str(existing), "already exists. Choose another place, or remove it.")
 
 
-def _write_files(files: Mapping[str, str], place: Path) -> None:
-    if _is_zip(place):
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with zipfile.ZipFile(place, "w", zipfile.ZIP_DEFLATED) as archive:
+def _write_files(files: Mapping[str, str], target: Path) -> None:
+    if _is_zip(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in files.items():
                 archive.writestr(name, text)
         return
-    place.mkdir(parents=True, exist_ok=True)
+    target.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (place / name).write_text(text, encoding="utf-8")
+        (target / name).write_text(text, encoding="utf-8")
 
 
 def _missing_glue_files(files: Mapping[str, str]) -> list[str]:

@@ -196,15 +196,15 @@ def _read_folder(folder: Path, header: Callable[[Sequence[str]], bool]) -> dict[
     return tables
 
 
-def _read_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: str) -> TextDataset:
+def _read_tables(path: Path, tables: Mapping[str, Table], named: Columns, kind: str) -> TextDataset:
     first = next(iter(tables.values()))
-    columns = guess_columns(first, asked)
+    columns = guess_columns(first, named)
     if kind == PAIRS and not columns.second:
         raise bad_data(path, f"--kind {PAIRS} needs two texts. Name the second with --text-pair.")
-    if kind == CLASSIFICATION and columns.second and not asked.second:
+    if kind == CLASSIFICATION and columns.second and not named.second:
         columns = Columns(columns.text, "", columns.label)
-    _require_header(first, asked, columns)
-    notes = explain_columns(first, asked, columns)
+    _require_header(first, named, columns)
+    notes = explain_columns(first, named, columns)
     notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
         splits, more = _split_by_column(first, columns, first.rows_of(columns))
@@ -226,13 +226,13 @@ def _read_tables(path: Path, tables: Mapping[str, Table], asked: Columns, kind: 
     return _check(TextDataset(str(path), kind, frame, (), metrics, splits, columns, (*notes, *more)))
 
 
-def _read_candidates(path: Path, tables: Mapping[str, Table], asked: Columns) -> TextDataset:
+def _read_candidates(path: Path, tables: Mapping[str, Table], named: Columns) -> TextDataset:
     read = {  # other splits may lack the label
-        split: multiple_choice_rows(table, asked if split in ("", "train") else match_columns(table, asked, Columns()))
+        split: multiple_choice_rows(table, named if split in ("", "train") else match_columns(table, named, Columns()))
         for split, table in tables.items()
     }
     columns = next(iter(read.values()))[1]
-    guessed = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not vars(asked)[role]]
+    guessed = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not vars(named)[role]]
     notes = [f"columns by their names: {', '.join(guessed)}"] if guessed else []
     notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
@@ -253,15 +253,15 @@ def _split_by_column(table: Table, columns: Columns, rows: Rows) -> tuple[dict[s
     name = next((column for column in table.header if column.lower() == SPLIT), "")
     if not name or name in (columns.text, columns.second, columns.label):
         return {"train": rows}, []
-    places: dict[str, list[int]] = {}
+    rows_of: dict[str, list[int]] = {}
     for i, value in enumerate(table.column(name)):
         split = next((s for s, names in SPLITS.items() if value.strip().lower() in names), "")
         if not split:
             raise bad_data(table.name, f"split is {value!r}. Expected train, dev or test.", i + 1, "row")
-        places.setdefault(split, []).append(i)
-    if "train" not in places:
-        raise bad_data(table.name, f"no row has the split train. Its splits are {', '.join(places)}.")
-    return {split: rows.take(chosen) for split, chosen in places.items()}, [f"splits by the column '{name}'"]
+        rows_of.setdefault(split, []).append(i)
+    if "train" not in rows_of:
+        raise bad_data(table.name, f"no row has the split train. Its splits are {', '.join(rows_of)}.")
+    return {split: rows.take(chosen) for split, chosen in rows_of.items()}, [f"splits by the column '{name}'"]
 
 
 def _guess_kind(labels: Sequence[str], has_pairs: bool) -> tuple[str, list[str]]:
@@ -279,10 +279,10 @@ def _has_decimal_comma(label: str) -> bool:
     return "," in label and is_number(label.replace(",", ".", 1))
 
 
-def _require_header(table: Table, asked: Columns, columns: Columns) -> None:
+def _require_header(table: Table, named: Columns, columns: Columns) -> None:
     """Raise an error if the first line looks like a row, which would be lost as a header."""
     name = columns.label
-    if asked.label or name.lower() in LABEL_NAMES or table.kind not in DELIMITED:
+    if named.label or name.lower() in LABEL_NAMES or table.kind not in DELIMITED:
         return
     below = [cell.strip() for cell in table.column(name)]
     if name in below or (is_number(name) and all(map(is_number, below))):
@@ -308,13 +308,13 @@ def _require_numbers(path: Path, splits: Mapping[str, Rows], kind: str) -> None:
     if kind != REGRESSION and (kind or len(numbers) <= MANY):
         return
     for split, rows in splits.items():
-        odd = {i: label for i, label in enumerate(rows.labels or ()) if not is_number(label)}
-        with_comma = [label for label in odd.values() if _has_decimal_comma(label)]
-        missing = [label for label in odd.values() if label.lower().lstrip("+-") in NOT_NUMBERS]
-        if odd and (kind or len(with_comma) + len(missing) == len(odd)):
-            first, label = next(iter(odd.items()))
+        invalid_labels = {i: label for i, label in enumerate(rows.labels or ()) if not is_number(label)}
+        with_comma = [label for label in invalid_labels.values() if _has_decimal_comma(label)]
+        missing = [label for label in invalid_labels.values() if label.lower().lstrip("+-") in NOT_NUMBERS]
+        if invalid_labels and (kind or len(with_comma) + len(missing) == len(invalid_labels)):
+            first, label = next(iter(invalid_labels.items()))
             fix = "Write decimals with a point" if with_comma else "Correct or remove them"
-            problem = f"{label!r} is not a number, one of {len(odd):,} such labels of {split}."
+            problem = f"{label!r} is not a number, one of {len(invalid_labels):,} such labels of {split}."
             raise bad_data(path, f"{problem} {fix}, or use --kind {CLASSIFICATION}.", first + 1, "row")
 
 
