@@ -98,7 +98,7 @@ def test_words_near_a_word(lm: WordVectorModel) -> None:
     assert "object" not in dict(found)
     cosines = [cosine for _, cosine in found]
     assert cosines == sorted(cosines, reverse=True)
-    place = lm.vectors.places
+    place = lm.vectors.rows
     unit = lm.vectors.matrix / np.linalg.norm(lm.vectors.matrix, axis=1, keepdims=True)
     assert cosines[0] == pytest.approx(float(unit[place["object"]] @ unit[place[found[0][0]]]), abs=1e-5)
     with pytest.raises(NextwordError, match=r"'objekt'.*'object'"):

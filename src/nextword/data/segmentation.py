@@ -56,17 +56,15 @@ def _ends_sentence(text: str, start: int, stop: re.Match[str]) -> bool:
     following = stop.group(1)
     if following.islower() or following in ",;:-–—":  # "Go!" he said.   etc., and
         return False
-    at = stop.start()
-    if text[at] != "." or text[at + 1] in ".!?…":
+    period = stop.start()
+    if text[period] != "." or text[period + 1] in ".!?…\"'”’»›)]":
         return True
-    if text[at + 1] in "\"'”’»›)]":
-        return True
-    word = text[max(start, at - 12) : at].rpartition(" ")[2].rpartition("\n")[2].lstrip("([\"'“‘«")
+    word = text[max(start, period - 12) : period].rpartition(" ")[2].rpartition("\n")[2].lstrip("([\"'“‘«")
     if word.lower() in _ABBREVIATIONS:
         return False
     if _INITIALS.fullmatch(word) and ("." in word or (word.isupper() and word != "I")):
         return False
-    return not (word.isdecimal() and text[start:at].strip() == word)  # "3. Results" is a numbered heading
+    return not (word.isdecimal() and text[start:period].strip() == word)  # "3. Results" is a numbered heading
 
 
 _SPACE = np.array([chr(code).isspace() for code in range(0x3001)] + [False])  # there are no spaces beyond U+3000
@@ -76,10 +74,10 @@ def word_starts(text: str, seams: np.ndarray | None = None) -> np.ndarray:
     """Return the character offsets at which words begin. No word continues across `seams`, where texts were joined."""
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
     space = _SPACE[np.minimum(codes, len(_SPACE) - 1)]
-    begins = np.concatenate(([True], space[:-1]))
+    is_start = np.concatenate(([True], space[:-1]))
     if seams is not None:
-        begins[seams[seams < len(begins)]] = True
-    return np.flatnonzero(begins & ~space)
+        is_start[seams[seams < len(is_start)]] = True
+    return np.flatnonzero(is_start & ~space)
 
 
 PASSAGE_SIZE = 32 << 10  # characters: long enough for few seams, short enough for even batches

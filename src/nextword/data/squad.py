@@ -17,10 +17,12 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from nextword.core.errors import DataError, bad_data
 from nextword.data.files import is_encodable, read_chunks
+
+Value = TypeVar("Value")
 
 NOT_FOUND = -1
 WORD = "LNM"  # Unicode categories of the characters of a word: letters, numbers, combining marks
@@ -97,18 +99,20 @@ def locate_answer(context: str, text: str, near: int | None) -> tuple[str, int, 
 
 def _occurrences(context: str, text: str) -> list[int]:
     """Return where the text occurs as whole words; if it never does, all occurrences."""
-    starts, at = [], context.find(text) if text else -1
-    while at >= 0:
-        starts.append(at)
-        at = context.find(text, at + 1)
-    return [
-        at for at in starts if not (_is_inside_word(context, at) or _is_inside_word(context, at + len(text)))
-    ] or starts
+    starts, start = [], context.find(text) if text else -1
+    while start >= 0:
+        starts.append(start)
+        start = context.find(text, start + 1)
+    whole_words = [
+        start for start in starts if not any(_is_inside_word(context, edge) for edge in (start, start + len(text)))
+    ]
+    return whole_words or starts
 
 
-def _is_inside_word(context: str, at: int) -> bool:
+def _is_inside_word(context: str, offset: int) -> bool:
     """Whether a word continues across the boundary before this character."""
-    return 0 < at < len(context) and all(unicodedata.category(c)[0] in WORD for c in context[at - 1 : at + 1])
+    around = context[offset - 1 : offset + 1]
+    return 0 < offset < len(context) and all(unicodedata.category(character)[0] in WORD for character in around)
 
 
 def make_question(
@@ -151,7 +155,7 @@ def read_squad(path: str | Path, text: str | None = None) -> Questions:
     return collect_questions(name, _questions(name, articles))
 
 
-def _questions(name: str, articles: Sequence[Any]) -> Iterator[tuple[Question, bool]]:
+def _questions(name: str, articles: Sequence[object]) -> Iterator[tuple[Question, bool]]:
     for i, article in enumerate(articles):
         where = f"article {i + 1}"
         if isinstance(article, dict) and isinstance(article.get("title"), str):
@@ -163,8 +167,9 @@ def _questions(name: str, articles: Sequence[Any]) -> Iterator[tuple[Question, b
                 yield _question(item, context, name, f"{within}, question {k + 1}")
 
 
-def _question(item: Any, context: str, name: str, where: str) -> tuple[Question, bool]:
+def _question(item: object, context: str, name: str, where: str) -> tuple[Question, bool]:
     id = _require(item, "id", str, name, where)
+    assert isinstance(item, dict)  # _require has checked
     where = f"{where} (id {id})"
     question = _require(item, "question", str, name, where).strip()
     is_impossible = item.get("is_impossible", False)
@@ -183,7 +188,7 @@ def _question(item: Any, context: str, name: str, where: str) -> tuple[Question,
     return make_question(id, question, context, answers)
 
 
-def _require(table: Any, key: str, kind: type, name: str, where: str) -> Any:
+def _require(table: object, key: str, kind: type[Value], name: str, where: str) -> Value:
     """Return table[key], which must be of this type."""
     if not isinstance(table, dict):
         raise _malformed_error(name, where, f"it is {str(table)[:40]!r}, not an object")
@@ -191,7 +196,7 @@ def _require(table: Any, key: str, kind: type, name: str, where: str) -> Any:
         raise _malformed_error(name, where, f"it has no '{key}', only {', '.join(map(str, table)) or 'nothing'}")
     value = table[key]
     if not isinstance(value, kind) or isinstance(value, bool):
-        expected = {list: "a list", str: "a string", int: "an integer"}[kind]
+        expected = {"list": "a list", "str": "a string", "int": "an integer"}[kind.__name__]
         raise _malformed_error(name, where, f"'{key}' is {str(value)[:40]!r}, not {expected}")
     if isinstance(value, str) and not is_encodable(value):
         raise _malformed_error(name, where, f"'{key}' has a lone surrogate (\\ud800 to \\udfff)")

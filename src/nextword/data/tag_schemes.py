@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.core.errors import UnknownName
+from nextword.core.errors import unknown
 
 OUTSIDE = "O"
 PLAIN = ""
@@ -46,18 +46,18 @@ def find_spans(tags: Iterable[str]) -> list[Span]:
     """Return the spans of a sentence, in order."""
     spans: list[Span] = []
     start, type, is_open = 0, "", False  # of the current span; whether it may continue
-    at = -1
-    for at, tag in enumerate(tags):
+    position = -1
+    for position, tag in enumerate(tags):
         letter, own = parse_tag(tag)
         continues = is_open and letter in ("I", "E") and own == type
         if type and not continues:
-            spans.append(Span(start, at, type))
+            spans.append(Span(start, position, type))
             type = ""
         if letter != OUTSIDE and not continues:
-            start, type = at, own
+            start, type = position, own
         is_open = letter in ("B", "I")
     if type:
-        spans.append(Span(start, at + 1, type))
+        spans.append(Span(start, position + 1, type))
     return spans
 
 
@@ -92,12 +92,12 @@ def convert_tags(tags: Sequence[str], scheme: str) -> list[str]:
 
 def find_violation(tags: Sequence[str], scheme: str) -> tuple[int, str] | None:
     """Return the first word whose tag violates the scheme, and why; None if all are valid."""
-    for at, tag in enumerate(tags):
+    for i, tag in enumerate(tags):
         if tag != OUTSIDE and (not parse_tag(tag)[0] or tag[0] not in LETTERS[scheme]):
-            return at, f"'{tag}' is not a tag of {scheme}"
-        if not can_follow(tags[at - 1] if at else OUTSIDE, tag, scheme):
-            previous = f"'{tags[at - 1]}'" if at else "nothing"
-            return at, f"'{tag}' after {previous} is not {scheme}"
+            return i, f"'{tag}' is not a tag of {scheme}"
+        if not can_follow(tags[i - 1] if i else OUTSIDE, tag, scheme):
+            previous = f"'{tags[i - 1]}'" if i else "nothing"
+            return i, f"'{tag}' after {previous} is not {scheme}"
     if tags and not can_follow(tags[-1], OUTSIDE, scheme):
         return len(tags) - 1, f"the sentence ends with '{tags[-1]}', which is not {scheme}: its span is open"
     return None
@@ -123,9 +123,7 @@ def has_spans(tags: Collection[str]) -> bool:
 def allowed_transitions(tags: Sequence[str], scheme: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return for K tags which may follow which (K, K), which may begin a sentence (K,) and which may end it (K,)."""
     if scheme not in SCHEMES:
-        raise UnknownName(
-            f"Unknown tagging scheme {scheme!r}; expected one of {', '.join(SCHEMES)}.", name=scheme, known=SCHEMES
-        )
+        raise unknown("tagging scheme", scheme, SCHEMES)
     pairs = np.array([[can_follow(a, b, scheme) for b in tags] for a in tags]).reshape(len(tags), len(tags))
     first = np.array([can_follow(OUTSIDE, tag, scheme) for tag in tags])
     last = np.array([can_follow(tag, OUTSIDE, scheme) for tag in tags])

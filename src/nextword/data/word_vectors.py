@@ -55,14 +55,14 @@ class Vectors:
         return self.matrix.shape[1]
 
     @cached_property
-    def places(self) -> dict[str, int]:
+    def rows(self) -> dict[str, int]:
         return {word: i for i, word in enumerate(self.words)}
 
     def matrix_of(self, words: Sequence[str]) -> np.ndarray:
         """Return (words, width) in the order of these words; zeros for words without a vector."""
         matrix = np.zeros((len(words), self.width), np.float32)
-        at = np.fromiter((self.places.get(word, -1) for word in words), np.int64, len(words))
-        matrix[at >= 0] = self.matrix[at[at >= 0]]
+        rows = np.fromiter((self.rows.get(word, -1) for word in words), np.int64, len(words))
+        matrix[rows >= 0] = self.matrix[rows[rows >= 0]]
         return matrix
 
     @cached_property
@@ -75,7 +75,7 @@ class Vectors:
         """Return the k words closest to this weighted sum of normalized vectors, with cosines (3CosAdd)."""
         if k < 1:
             raise invalid("k", k, "must be 1 or more.")
-        given = [self.place(word) for word in weights]
+        given = [self.row_of(word) for word in weights]
         query = np.array(list(weights.values()), np.float32) @ self.unit[given]
         length = float(np.linalg.norm(query))
         if length < 1e-6:
@@ -87,9 +87,9 @@ class Vectors:
         best = best[np.argsort(-cosines[best], kind="stable")]
         return [(self.words[i], float(cosines[i])) for i in best]
 
-    def place(self, word: str) -> int:
-        """Return the index of a word, as written or lowercased."""
-        index = self.places.get(word, self.places.get(word.lower()))
+    def row_of(self, word: str) -> int:
+        """Return the row of a word, as written or lowercased."""
+        index = self.rows.get(word, self.rows.get(word.lower()))
         if index is None:
             hint = did_you_mean(word.lower(), self.words)
             raise UnknownName(f"{self.name} has no vector for {word!r}.{hint}", name=word, known=self.words)
@@ -158,7 +158,7 @@ def read_vectors(spec: str | Path, only: Collection[str] | None = None) -> Vecto
     path = find_vectors(spec)
     wanted = None if only is None else frozenset(only)
     width, rows = _open_rows(path)
-    places: dict[str, int] = {}
+    row_of: dict[str, int] = {}
     blocks: list[np.ndarray] = []
     block: list[tuple[int, str]] = []  # line number, numbers as text
     repeated = 0
@@ -166,16 +166,16 @@ def read_vectors(spec: str | Path, only: Collection[str] | None = None) -> Vecto
         word, numbers = _split_line(path, number, line, width)
         if wanted is not None and word not in wanted:
             continue
-        if word in places:
+        if word in row_of:
             repeated += 1
             continue
-        places[word] = len(places)
+        row_of[word] = len(row_of)
         block.append((number, numbers))
         if len(block) == BLOCK_SIZE:
             blocks.append(_parse_numbers(path, block, width))
             block = []
     blocks.append(_parse_numbers(path, block, width))
-    return Vectors(str(path), list(places), np.concatenate(blocks), repeated)
+    return Vectors(str(path), list(row_of), np.concatenate(blocks), repeated)
 
 
 def vectors_for(vocabulary: Vocabulary, spec: str | Path, width: int, key: str) -> np.ndarray:

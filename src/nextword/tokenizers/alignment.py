@@ -35,22 +35,22 @@ def spaces(raw: bytes) -> np.ndarray:
     is_space = _IS_SPACE_BYTE[data]
     if raw.isascii():
         return is_space
-    at = np.flatnonzero(_MAY_LEAD_SPACE[data])
-    lead, second = data[at].astype(np.int64), data[at + 1] & 0x3F
+    leads = np.flatnonzero(_MAY_LEAD_SPACE[data])
+    lead, second = data[leads].astype(np.int64), data[leads + 1] & 0x3F
     has_three = lead >= 0xE0
-    third = data[np.where(has_three, at + 2, at)] & 0x3F
+    third = data[np.where(has_three, leads + 2, leads)] & 0x3F
     three_bytes = (lead & 0xF) << 12 | second.astype(np.int64) << 6 | third
     wide = _IS_WIDE_SPACE[np.where(has_three, three_bytes, (lead & 0x1F) << 6 | second)]
-    is_space[at[wide]] = is_space[at[wide] + 1] = is_space[at[wide & has_three] + 2] = True
+    is_space[leads[wide]] = is_space[leads[wide] + 1] = is_space[leads[wide & has_three] + 2] = True
     return is_space
 
 
 def words_at(raw: bytes, starts: np.ndarray) -> np.ndarray:
     """Return the index of the word that each byte position begins or lies in; −1 only if the text has no words."""
     is_space = np.append(spaces(raw), True)  # a position may be the very end
-    begins = ~is_space
-    begins[1:] &= is_space[:-1]
-    word = np.cumsum(begins, dtype=np.int32)  # one too high inside words, right in the spaces before them
+    is_start = ~is_space
+    is_start[1:] &= is_space[:-1]
+    word = np.cumsum(is_start, dtype=np.int32)  # too high by 1 inside words, right in the spaces before them
     return np.minimum(word[starts] - 1 + is_space[starts], word[-1] - 1, dtype=np.int64)
 
 

@@ -54,9 +54,9 @@ class Characters(Tokenizer):
         keep[starts[:-1]] = True
         ids = np.frombuffer(raw, dtype=np.uint8).astype(np.int64)
         ids[starts[:-1][is_known]] = id[is_known]
-        begins = np.flatnonzero(keep)
-        spans = np.stack([begins, np.append(begins, len(raw))[1:]], axis=1)
-        return Encoding(ids[keep], spans, words_at(raw, begins))
+        first_bytes = np.flatnonzero(keep)
+        spans = np.stack([first_bytes, np.append(first_bytes, len(raw))[1:]], axis=1)
+        return Encoding(ids[keep], spans, words_at(raw, first_bytes))
 
     def content(self) -> dict[str, Any]:
         return {"nextword": {"version": VERSION, "kind": self.kind}, "characters": "".join(self.characters)}

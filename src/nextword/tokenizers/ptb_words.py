@@ -114,8 +114,8 @@ class Lexicon(Tokenizer):
                 starts.append(start)
                 start += size
             words += [max(word, 0)] * len(run_ids)
-        begins = np.array(starts, np.int64)
-        spans = np.stack([begins, begins + np.array(sizes, np.int64)], 1)
+        first_bytes = np.array(starts, np.int64)
+        spans = np.stack([first_bytes, first_bytes + np.array(sizes, np.int64)], 1)
         return Encoding(np.array(ids, np.int64), spans, np.array(words, np.int64))
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
@@ -181,10 +181,10 @@ class RunTable:
         bytes_before = np.cumsum(part_sizes) - part_sizes  # of all earlier parts, also of other runs
         before_run = np.zeros(len(runs), np.int64)
         before_run[counts > 0] = bytes_before[first[counts > 0]] if len(parts) else bytes_before
-        begins = np.repeat(spans[:, 0] - before_run, counts) + bytes_before
+        first_bytes = np.repeat(spans[:, 0] - before_run, counts) + bytes_before
         text = np.repeat(text, counts)
-        begins -= (np.cumsum([0, *sizes[:-1]]) + np.arange(len(sizes)))[text]  # there is a byte between two texts
-        part_spans = np.stack([begins, begins + part_sizes], 1)
+        first_bytes -= (np.cumsum([0, *sizes[:-1]]) + np.arange(len(sizes)))[text]  # there is a byte between two texts
+        part_spans = np.stack([first_bytes, first_bytes + part_sizes], 1)
         stops = np.searchsorted(text, np.arange(len(texts)), side="right").tolist()
         ids, words = self.ids[parts], np.repeat(words, counts)
         return [Encoding(ids[a:b], part_spans[a:b], words[a:b]) for a, b in zip([0, *stops], stops, strict=False)]

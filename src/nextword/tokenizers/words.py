@@ -53,8 +53,8 @@ class Words(Tokenizer):
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         ids, spans, words, ends, sizes = self._encode(texts)
         if len(texts) > 1:
-            begins = np.cumsum([0, *sizes[:-1]]) + np.arange(len(sizes))  # there is a byte between two texts
-            spans -= np.repeat(begins, np.diff(ends, prepend=0))[:, None]
+            first_bytes = np.cumsum([0, *sizes[:-1]]) + np.arange(len(sizes))  # there is a byte between two texts
+            spans -= np.repeat(first_bytes, np.diff(ends, prepend=0))[:, None]
         stops = ends.tolist()
         return [Encoding(ids[a:b], spans[a:b], words[a:b]) for a, b in zip([0, *stops], stops, strict=False)]
 
@@ -259,7 +259,7 @@ def build_table(words: Sequence[str]) -> WordTable:
     return WordTable(fill_slots(blob, starts, 1 << (len(words) * 3 // 2 + 4).bit_length()), blob, starts)
 
 
-def fill_slots(blob: np.ndarray, starts: np.ndarray, places: int) -> np.ndarray:
+def fill_slots(blob: np.ndarray, starts: np.ndarray, num_slots: int) -> np.ndarray:
     """Hash the line end and the words of a blob. Words that no text can contain ("a b") are left out."""
     ends = np.empty(len(starts) - 1 - FIRST_ID, np.int64)
     keys, spans, _ = scan(blob[: starts[-1]], False, ends)
@@ -267,7 +267,7 @@ def fill_slots(blob: np.ndarray, starts: np.ndarray, places: int) -> np.ndarray:
     full = np.stack([starts[FIRST_ID + single], starts[FIRST_ID + single + 1] - 1], 1)
     single = single[(spans[ends[single] - 1] == full).all(1)]  # … without a space at either end
     keys, spans = np.append(keys[ends[single] - 1], LINE_END), np.append(spans[ends[single] - 1], [[0, 0]], 0)
-    slots = np.zeros(2 * places, np.uint64)
+    slots = np.zeros(2 * num_slots, np.uint64)
     find(blob, keys, spans, np.append(FIRST_ID + single, 1), 0, INSERT, slots, blob, starts)
     return slots
 

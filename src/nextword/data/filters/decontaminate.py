@@ -103,7 +103,7 @@ def _number_hashes(hashes, slots, ids, gram_of, first):
 
 
 @jit
-def _find(hashes, slots, ids, at, gram):
+def _find(hashes, slots, ids, position, gram):
     mask = len(slots) - 1
     n = 0
     for i in range(len(hashes)):
@@ -111,7 +111,7 @@ def _find(hashes, slots, ids, at, gram):
         s = np.int64(key) & mask
         while slots[s]:
             if slots[s] == key:
-                at[n], gram[n] = i, ids[s]
+                position[n], gram[n] = i, ids[s]
                 n += 1
                 break
             s = (s + 1) & mask
@@ -138,8 +138,8 @@ class NgramIndex:
             problem = f"too short: its longest document has {lengths.max()} words, but {self.n}-grams are compared."
             raise bad_data(name, f"{problem} Join short documents into passages.")
         hashes, word = hash_ngrams(words, self.n)
-        places = 1 << max(8, (4 * len(hashes)).bit_length())
-        self.slots, self.ids = np.zeros(places, np.uint64), np.zeros(places, np.int32)
+        num_slots = 1 << max(8, (4 * len(hashes)).bit_length())
+        self.slots, self.ids = np.zeros(num_slots, np.uint64), np.zeros(num_slots, np.int32)
         self.gram_of, first = np.empty(len(hashes), np.int32), np.empty(len(hashes), np.int64)
         self.size = _number_hashes(hashes, self.slots, self.ids, self.gram_of, first)
         text_of = np.searchsorted(words.firsts, word, "right") - 1  # document of each n-gram
@@ -169,10 +169,10 @@ class NgramIndex:
         texts = [part.before + part.document.text for part in batch]
         words = hash_words(texts)
         hashes, first_word = hash_ngrams(words, self.n)
-        found, gram = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int32)
-        count = _find(hashes, self.slots, self.ids, found, gram)
+        positions, gram = np.empty(len(hashes), np.int64), np.empty(len(hashes), np.int32)
+        count = _find(hashes, self.slots, self.ids, positions, gram)
         out: list[list[Hit]] = [[] for _ in batch]
-        word = first_word[found[:count]]
+        word = first_word[positions[:count]]
         rows = np.searchsorted(words.firsts, word, "right") - 1
         starts, ends = words.spans[word, 0] - words.edges[rows], words.spans[word + self.n - 1, 1] - words.edges[rows]
         columns = (array.tolist() for array in (rows, gram[:count], starts, ends))
@@ -297,9 +297,9 @@ def remove_contamination(
             yield FilteredDocument(document, left, document.text[first.start : first.end])
 
 
-def _is_word_boundary(text: str, at: int) -> bool:
+def _is_word_boundary(text: str, offset: int) -> bool:
     """Whether a cut before this character leaves words intact."""
-    return text[at - 1].isspace() or text[at].isspace()
+    return text[offset - 1].isspace() or text[offset].isspace()
 
 
 def cut_spans(text: str, hits: Sequence[tuple[int, int]]) -> list[str]:

@@ -148,21 +148,21 @@ def roll_ngrams(hashes, begin, end, n, out):
 
 
 @jit
-def _roll_all(hashes, firsts, n, out, at):
+def _roll_all(hashes, firsts, n, out, first_words):
     count = 0
     for text in range(len(firsts) - 1):
         new = roll_ngrams(hashes, firsts[text], firsts[text + 1], n, out[count:])
         for i in range(new):
-            at[count + i] = firsts[text] + i
+            first_words[count + i] = firsts[text] + i
         count += new
     return count
 
 
 def hash_ngrams(words: HashedWords, n: int) -> tuple[np.ndarray, np.ndarray]:
     """Return hash and first word of every n-gram; none crosses from one text into the next."""
-    out, at = np.empty(len(words.hashes), np.uint64), np.empty(len(words.hashes), np.int64)
-    count = _roll_all(words.hashes, words.firsts, n, out, at)
-    return out[:count], at[:count]
+    out, first_words = np.empty(len(words.hashes), np.uint64), np.empty(len(words.hashes), np.int64)
+    count = _roll_all(words.hashes, words.firsts, n, out, first_words)
+    return out[:count], first_words[:count]
 
 
 def join_passages(documents: Iterable[Document], size: int = MAX_PART) -> Iterator[DocumentPart]:
