@@ -110,7 +110,7 @@ def test_texts_longer_than_the_window_are_refused_before_anything_is_trained(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["the ___", "--stop", "x"], "top strings"),
+        (["the ___", "--stop", "x"], "strings"),
         (["the ___ " * 70], "48"),
         (["the ___", "--contrastive", "0.5"], "ontrastive"),
         (["the ___", "--beam", "2", "--n-best", "5"], "1 to 2"),

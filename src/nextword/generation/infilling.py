@@ -58,7 +58,7 @@ def check_infilling(how: Decoding, stop: Stop, n: int) -> None:
     if not 1 <= n <= most:
         raise invalid("n", n, f"must be from 1 to {most}: the n best need a beam of at least that width.")
     if stop.strings:
-        raise invalid("strings", stop.strings, "have no meaning in infilling, where the model ends each blank.")
+        raise invalid("strings", stop.strings, "has no meaning in infilling, where the model ends each blank.")
 
 
 def encode_part(tokenizer: Tokenizer, text: str, first: bool = False) -> list[int]:

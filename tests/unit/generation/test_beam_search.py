@@ -45,7 +45,7 @@ def find(how, length=5, **options):
     return beam_search(model, *model.start(1), how, length, END, **options)[0]
 
 
-def test_two_places_by_hand():
+def test_beam_of_two_equals_hand_computation():
     # step 1: a .5, b .4                           (c .1 falls off)
     # step 2: b end .36, a b .175                  (a c .125, a a .1, a end .1, b a .02 fall off)
     # step 3: one place is left: a b end .1575     (a b a .00875 and the others fall off)
@@ -58,7 +58,7 @@ def test_two_places_by_hand():
     assert second.complete
 
 
-def test_one_place_is_greedy_and_misses_the_best():
+def test_beam_of_one_is_greedy_and_misses_the_best():
     for penalty in (-1.0, 0.0, 1.0, 3.0):
         (only,) = find(Beam(width=1, length_penalty=penalty))
         assert only.ids == (A, B, END)
@@ -74,20 +74,20 @@ def test_length_penalty_divides_by_a_power_of_the_length():
     assert best.score == pytest.approx(math.log(0.1575) / 9)
 
 
-def test_what_is_cut_at_the_length_is_returned_as_not_complete():
+def test_hypothesis_cut_at_the_length_is_not_complete():
     best, second = find(Beam(width=2), length=1)
     assert (best.ids, second.ids) == ((A,), (B,))
     assert not best.complete
     assert find(Beam(width=2), length=0)[0].ids == ()
 
 
-def test_without_an_end_all_run_to_the_length():
+def test_beam_search_without_an_end_runs_to_the_length():
     model = Bigram(BY_HAND)
     found = beam_search(model, *model.start(1), Beam(width=3), 4)[0]
     assert [len(one.ids) for one in found] == [4, 4, 4]
 
 
-def test_asking_for_one_stops_as_soon_as_it_is_certain():
+def test_beam_search_for_one_stops_when_certain():
     eager, patient = Bigram(BY_HAND), Bigram(BY_HAND)
     (first,) = beam_search(eager, *eager.start(1), Beam(width=3), 50, END, n=1)[0]
     everything = beam_search(patient, *patient.start(1), Beam(width=3), 50, END)[0]
@@ -96,7 +96,7 @@ def test_asking_for_one_stops_as_soon_as_it_is_certain():
     assert eager.steps < patient.steps
 
 
-def test_rows_are_searched_apart_in_one_batch():
+def test_beam_search_of_many_rows_equals_each_alone():
     model = Bigram(BY_HAND)
     last = torch.tensor([BEGIN, C, A])
     together = beam_search(model, last, None, Beam(width=3), 4, END)
@@ -104,7 +104,7 @@ def test_rows_are_searched_apart_in_one_batch():
     assert together == alone
 
 
-def test_rules_steer_the_score_and_leave_the_log_probs_alone():
+def test_rules_change_scores_and_not_log_probs():
     assert find(Beam(width=2), forbidden=[B])[0].ids == (A, END)
     for one in find(Beam(width=8, no_repeat=1), length=6):
         assert len(set(one.ids)) == len(one.ids)
@@ -114,13 +114,13 @@ def test_rules_steer_the_score_and_leave_the_log_probs_alone():
     assert best.score == pytest.approx(math.log(math.sqrt(2) / 5 * 0.9))  # log(.4 · 5) = log 2, halved
 
 
-def test_rules_that_leave_nothing_cut_a_hypothesis():
+def test_rules_without_allowed_ids_cut_a_hypothesis():
     model = Bigram(BY_HAND)
     found = beam_search(model, *model.start(1), Beam(width=2, no_repeat=1), 50, forbidden=[END])[0]
     assert all(len(one.ids) == 3 and not one.complete for one in found)
 
 
-def test_top_takes_the_first_of_equals():
+def test_largest_in_order_takes_the_first_of_ties():
     values = torch.tensor([1.0, 3.0, 2.0, 3.0, 2.0, 2.0])
     found, at = largest_sorted(values, 4)
     assert found.tolist() == [3, 3, 2, 2]
@@ -129,7 +129,7 @@ def test_top_takes_the_first_of_equals():
     assert largest_sorted(torch.full((5000,), 0.5), 3)[1].tolist() == [0, 1, 2]
 
 
-def test_errors():
+def test_invalid_settings_are_rejected():
     with pytest.raises(InvalidSetting, match="width"):
         find(Beam(width=0))
     broken = Bigram([[math.nan] * 5] * 5)

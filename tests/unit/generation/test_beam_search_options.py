@@ -119,7 +119,7 @@ def test_coverage_and_groups_match_the_plain_search(
         assert [(pytest.approx(one.score, abs=1e-9), one.ids) for one in found] == want
 
 
-def test_a_group_that_is_certain_goes_on_while_another_is_not() -> None:
+def test_certain_group_continues_while_another_is_not() -> None:
     """Two groups of two, by hand. D = 5 makes a token that the first has chosen impossible for the second.
 
     step    group 1                              group 2
@@ -212,6 +212,6 @@ def test_nan_probabilities_are_an_error(asked: str, at: int, monkeypatch: pytest
         beam_search(model, *model.start(2), Beam(3), 10)
 
 
-def test_no_rows_no_answers() -> None:
+def test_beam_search_of_no_rows_is_empty() -> None:
     model = Attentive(4, 0)
     assert beam_search(model, *model.start(0), Beam(3), 10) == []

@@ -90,7 +90,7 @@ beams = st.builds(
     st.booleans(),
 )
 @settings(max_examples=250, deadline=None)
-def test_every_rule_and_every_shape(
+def test_beam_search_equals_the_reference_for_every_rule_and_shape(
     seed: int,
     size: int,
     grain: float,
@@ -114,7 +114,7 @@ def test_every_rule_and_every_shape(
 @pytest.mark.usefixtures("asked")
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("width", [1, 2, 5, 24])
-def test_wide_vocabularies_with_ties(width: int, dtype: torch.dtype) -> None:
+def test_beam_search_equals_the_reference_with_ties(width: int, dtype: torch.dtype) -> None:
     """Rows that are looked at in blocks; sixteen bits make ties of what was different."""
     for seed in range(3):
         model = Random(5000, seed, dtype)
@@ -148,7 +148,7 @@ class Random(ToyModel):
 
 @given(seeds, st.sampled_from([0.0, 0.5]), st.integers(1, 6), st.integers(1, 3), st.integers(0, 12), beams)
 @settings(max_examples=80, deadline=None)
-def test_stopping_as_soon_as_it_is_certain_changes_nothing(
+def test_stopping_when_certain_changes_nothing(
     seed: int, grain: float, width: int, n: int, length: int, how: Beam
 ) -> None:
     model = Trigram(5, seed, grain)
@@ -159,7 +159,7 @@ def test_stopping_as_soon_as_it_is_certain_changes_nothing(
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-9)
 
 
-def test_searches_that_are_over_cost_nothing_more() -> None:
+def test_finished_searches_are_not_computed() -> None:
     """Row 0 ends at once, row 1 never: from then on one search is stepped, and no place that is taken."""
     model = Trigram(4, 0)
     model.table[:, 0] = torch.tensor([0.97, 0.01, 0.01, 0.01]).log()
@@ -185,7 +185,7 @@ class Questions(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_a_gpu_is_asked_once_in_eight_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_is_synchronized_once_in_eight_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Trigram(9, 3)
     monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
     calls: list[int] = []
@@ -199,7 +199,7 @@ def test_a_gpu_is_asked_once_in_eight_steps(monkeypatch: pytest.MonkeyPatch) -> 
         assert calls == [1 + 3] * 7
 
 
-def test_slots_of_a_gpu_are_halved_when_half_of_the_searches_are_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_slots_halve_when_half_of_the_searches_are_finished(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
     model = Trigram(4, 0)
     model.table[:, 0] = torch.tensor([1.0, 0, 0, 0]).log()
@@ -214,7 +214,7 @@ def test_slots_of_a_gpu_are_halved_when_half_of_the_searches_are_over(monkeypatc
     assert model.rows == 6 + 7 * 12 + 12 * 6
 
 
-def test_nothing_is_copied_where_rows_stay() -> None:
+def test_state_is_not_copied_if_rows_stay() -> None:
     """A beam of one; and a network's own way to reorder is told rows of the same search."""
     model: Any = Trigram(6, 1)
     reordered: list[list[int]] = []
@@ -238,7 +238,7 @@ def test_nothing_is_copied_where_rows_stay() -> None:
 
 @given(seeds, st.integers(1, 40), st.integers(1, 700), st.sampled_from([0, 1, 3]), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_the_leading_scores_of_a_row(seed: int, k: int, size: int, values: int, block: bool) -> None:
+def test_largest_in_order_equals_sorting(seed: int, k: int, size: int, values: int, block: bool) -> None:
     """Against a stable sort, with ties and -inf, in blocks and without."""
     draw = torch.Generator().manual_seed(seed)
     scores = torch.randn(3, 2, size, generator=draw)

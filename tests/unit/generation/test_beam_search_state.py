@@ -88,7 +88,7 @@ def test_recorded_steps_continue_in_place(device: str, monkeypatch: pytest.Monke
 
 
 @torch.no_grad()
-def test_what_is_not_in_use_is_left_alone() -> None:
+def test_unused_buffers_are_left_alone() -> None:
     net = network()
     _, state = prompt(net, [3, 3, 3])
     _, state = net.step(torch.tensor([1, 2, 3]), state)

@@ -27,7 +27,7 @@ def close(log_probs, expected):
     torch.testing.assert_close(log_probs.exp(), torch.tensor(expected))
 
 
-def test_temperature_is_a_power_and_zero_is_its_limit():
+def test_temperature_is_a_power():
     close(apply_temperature(P.log(), 1.0), [[0.5, 0.25, 0.15, 0.1]])
     squares = torch.tensor([[0.25, 0.0625, 0.0225, 0.01]])
     close(apply_temperature(P.log(), 0.5), (squares / squares.sum()).tolist())
@@ -36,7 +36,7 @@ def test_temperature_is_a_power_and_zero_is_its_limit():
     close(apply_temperature(P.log(), 1e9), [[0.25, 0.25, 0.25, 0.25]])
 
 
-def test_top_k_keeps_k_and_shares_out_the_rest():
+def test_top_k_keeps_k_and_renormalizes():
     close(keep_top_k(P.log(), 2), [[2 / 3, 1 / 3, 0.0, 0.0]])
     close(keep_top_k(P.log(), 0), P.tolist())
     close(keep_top_k(P.log(), 99), P.tolist())
@@ -53,19 +53,19 @@ def test_top_p_keeps_the_fewest_that_reach_p(p, kept):
     assert result.argmax() == 1
 
 
-def test_top_p_has_a_nucleus_for_each_row():
+def test_top_p_has_a_nucleus_per_row():
     both = torch.cat([P, torch.tensor([[0.05, 0.05, 0.05, 0.85]])])
     assert (keep_top_p(both.log(), 0.8).exp() > 0).sum(1).tolist() == [3, 1]
 
 
 @pytest.mark.parametrize(("share", "kept"), [(0.0, 4), (0.2, 4), (0.21, 3), (0.31, 2), (0.5, 2), (0.51, 1), (1.0, 1)])
-def test_min_p_keeps_what_has_a_share_of_the_likeliest(share, kept):
+def test_min_p_keeps_a_fraction_of_the_likeliest(share, kept):
     result = keep_min_p(P.log()[:, [2, 0, 3, 1]], share).exp()
     assert int((result > 0).sum()) == kept
     assert float(result.sum()) == pytest.approx(1.0)
 
 
-def test_typical_takes_those_first_that_surprise_as_expected():
+def test_typical_keeps_surprisal_near_the_entropy():
     # surprises in bits 1, 2, 2.74, 3.32; expected 1.74: distances .74, .26, .99, 1.58
     close(keep_typical(P.log(), 0.2), [[0.0, 1.0, 0.0, 0.0]])
     close(keep_typical(P.log(), 0.3), [[2 / 3, 1 / 3, 0.0, 0.0]])
@@ -78,13 +78,13 @@ def test_typical_takes_those_first_that_surprise_as_expected():
     assert int((keep_typical(flat.log(), 0.5) > -math.inf).sum()) == 50
 
 
-def test_of_equals_the_first_are_kept():
+def test_filters_keep_the_first_of_ties():
     equal = torch.full((1, 10), 0.1).log()
     for rule in (keep_top_p, keep_typical):
         assert (rule(equal, 0.35) > -math.inf).tolist() == [[True] * 4 + [False] * 6]
 
 
-def test_penalty_divides_the_logit_measured_from_chance():
+def test_repetition_penalty_divides_the_logit_relative_to_chance():
     scores = penalize_repetition(P.log(), torch.tensor([[True, False, False, True]]), 2.0)
     # log(.5 · 4) = log 2, halved: sqrt 2 / 4. log(.1 · 4) = log .4, doubled: .16 / 4.
     close(scores, [[math.sqrt(2) / 4, 0.25, 0.15, 0.04]])
@@ -92,7 +92,7 @@ def test_penalty_divides_the_logit_measured_from_chance():
     close(lifted, [[1.0, 0.25, 0.15, math.sqrt(0.4) / 4]])
 
 
-def test_an_empty_row_stays_empty_and_is_never_nan():
+def test_row_without_allowed_ids_stays_minus_infinity():
     nothing = forbid(P.log(), torch.ones(4, dtype=torch.bool))
     for result in (
         normalize(nothing),
@@ -121,7 +121,7 @@ def test_no_repeat_forbids_what_would_complete_an_ngram_again():
     assert allowed(rules, 2) == [[0, 1, 4], [0, 1, 2, 3]]
 
 
-def test_no_repeat_of_one_writes_each_id_once():
+def test_no_repeat_of_one_generates_each_id_once():
     rules = LogitsProcessor(Greedy(no_repeat=1), [[3]])
     assert allowed(rules, 1) == [[0, 1, 2, 4]]
     rules.update(torch.tensor([0]))
@@ -132,7 +132,7 @@ def test_forbidden_ids_get_no_probability():
     assert allowed(LogitsProcessor(Greedy(), [()], forbidden=[1, 4]), 1) == [[0, 2, 3]]
 
 
-def test_a_bias_is_added_and_bans():
+def test_bias_is_added_and_forbids():
     rules = LogitsProcessor(Greedy(bias={0: 1.5, 2: -math.inf}), [()], forbidden=[3])
     torch.testing.assert_close(rules.scores(P.log()), P.log() + torch.tensor([[1.5, 0.0, -math.inf, -math.inf]]))
     for wrong in ("the", -1, 4):
@@ -140,7 +140,7 @@ def test_a_bias_is_added_and_bans():
             LogitsProcessor(Greedy(bias={wrong: 1.0}), [()]).scores(P.log())
 
 
-def test_end_is_forbidden_before_the_least_length():
+def test_end_is_forbidden_before_min_length():
     rules = LogitsProcessor(Greedy(), [(), ()], end=4, min_length=2)
     for _ in range(2):
         assert allowed(rules, 2) == [[0, 1, 2, 3]] * 2
@@ -149,7 +149,7 @@ def test_end_is_forbidden_before_the_least_length():
 
 
 @pytest.mark.parametrize("how", [Greedy(no_repeat=2), Greedy(no_repeat=1), Greedy(repetition=1.5, no_repeat=2)])
-def test_rows_taken_twice_remember_apart(how):
+def test_take_of_a_row_twice_copies_its_memory(how):
     rules = LogitsProcessor(how, [[0, 1], [2]])
     rules.scores(torch.zeros(2, 5))
     rules.take(torch.tensor([0, 0, 1]))
@@ -161,7 +161,7 @@ def test_rows_taken_twice_remember_apart(how):
     torch.testing.assert_close(rules.scores(uniform.expand(3, 5)), expected)
 
 
-def test_default_settings_change_and_store_nothing():
+def test_default_settings_store_nothing():
     rules = LogitsProcessor(Sample(), [[0, 1]])
     log_probs = P.log()
     assert rules.scores(log_probs) is log_probs
@@ -223,7 +223,7 @@ def scores(seed=0, rows=4, size=300):
 
 
 @pytest.mark.parametrize("mass", [0.05, 0.3, 0.7, 0.95])
-def test_typical_and_the_nucleus_are_transformers(mass):
+def test_typical_and_top_p_equal_transformers(mass):
     warp = pytest.importorskip("transformers.generation.logits_process")
     given = scores()
     for ours, theirs in (
@@ -234,7 +234,7 @@ def test_typical_and_the_nucleus_are_transformers(mass):
         torch.testing.assert_close(ours(given, mass), theirs(None, given).log_softmax(-1))
 
 
-def test_the_least_length_and_the_bias_are_transformers():
+def test_min_length_and_bias_equal_transformers():
     warp = pytest.importorskip("transformers.generation.logits_process")
     given = scores()
     rules = LogitsProcessor(Greedy(bias={7: 2.5, 9: -4.0}), [()] * 4, end=3, min_length=2)

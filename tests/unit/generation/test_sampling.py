@@ -48,7 +48,7 @@ def write(model, how, count=30, **options):
     return list(islice(generate_tokens(model, *model.start(1), how, **options), count))
 
 
-def test_greedy_takes_the_likeliest_and_log_probs_are_the_models_own():
+def test_greedy_takes_the_likeliest_token():
     model = Trigram()
     before = last = 0
     for id, log_prob in write(model, Greedy()):
@@ -57,7 +57,7 @@ def test_greedy_takes_the_likeliest_and_log_probs_are_the_models_own():
         before, last = last, id
 
 
-def test_log_probs_add_up_to_the_models_score_whatever_the_rules():
+def test_log_probs_sum_to_the_models_score():
     model = Trigram()
     how = Sample(temperature=2.0, top_k=4, top_p=0.9, repetition=1.3, no_repeat=4, seed=3)
     written = write(model, how)
@@ -67,7 +67,7 @@ def test_log_probs_add_up_to_the_models_score_whatever_the_rules():
     torch.testing.assert_close(torch.tensor([p for _, p in written]), scored[0])
 
 
-def test_cold_narrow_and_greedy_are_one():
+def test_temperature_zero_and_top_k_one_are_greedy():
     greedy = write(Trigram(), Greedy())
     assert write(Trigram(), Sample(temperature=0.0)) == greedy
     assert write(Trigram(), Sample(top_k=1)) == greedy
@@ -75,7 +75,7 @@ def test_cold_narrow_and_greedy_are_one():
     assert write(Trigram(), Sample(temperature=1e-4)) == greedy
 
 
-def test_a_seed_writes_the_same_text_again_and_none_does_not():
+def test_seed_reproduces_the_text():
     assert write(Trigram(), Sample(seed=5)) == write(Trigram(), Sample(seed=5))
     assert write(Trigram(), Sample(seed=5)) != write(Trigram(), Sample(seed=6))
     assert write(Trigram(), Sample()) != write(Trigram(), Sample())
@@ -83,7 +83,7 @@ def test_a_seed_writes_the_same_text_again_and_none_does_not():
     assert own == write(Trigram(), Sample(seed=5))
 
 
-def test_each_token_costs_one_step_made_when_asked_for():
+def test_generate_tokens_steps_on_demand():
     model = Trigram()
     stream = generate_tokens(model, *model.start(1), Sample(seed=0))
     assert model.steps == 0
@@ -92,7 +92,7 @@ def test_each_token_costs_one_step_made_when_asked_for():
         assert model.steps == count
 
 
-def test_frequencies_are_the_models():
+def test_sampled_frequencies_match_the_model():
     p = torch.tensor([0.5, 0.0, 0.3, 0.2, 0.0])
     drawn = sample_ids(p.log().expand(20_000, 5), torch.Generator().manual_seed(0))
     share = torch.bincount(drawn, minlength=5) / 20_000
@@ -100,7 +100,7 @@ def test_frequencies_are_the_models():
     torch.testing.assert_close(share, p, atol=0.015, rtol=0)
 
 
-def test_the_smallest_and_the_greatest_number_draw_ids_that_are_possible(monkeypatch):
+def test_extreme_uniform_numbers_draw_possible_ids(monkeypatch):
     log_probs = torch.tensor([[0.0, 0.5, 0.5, 0.0]]).log()
     for number, id in ((0.0, 1), (1 - 2**-53, 2)):
         monkeypatch.setattr(torch, "rand", lambda *shape, n=number, **_: torch.full(shape, n, dtype=torch.float64))
@@ -126,7 +126,7 @@ def test_forbidden_ids_are_never_generated():
     assert ids == {0, 3, 4, 5}
 
 
-def test_the_stream_ends_when_nothing_may_be_written():
+def test_generate_tokens_ends_when_nothing_is_allowed():
     assert sorted(id for id, _ in write(Trigram(), Greedy(no_repeat=1), 99)) == [0, 1, 2, 3, 4, 5]
 
 
@@ -135,13 +135,13 @@ def test_invalid_setting_is_rejected_before_the_first_token():
         generate_tokens(Trigram(), *Trigram().start(1), Sample(temperature=-1.0))
 
 
-def test_nan_is_an_error_and_not_a_text():
+def test_nan_probabilities_are_an_error():
     for how in (Greedy(), Sample(seed=0)):
         with pytest.raises(RunError):
             choose_tokens(torch.tensor([[0.0, math.nan]]), how, make_generator(how))
 
 
-def test_a_batch_of_greedy_rows_equals_single_rows():
+def test_generate_batch_greedy_equals_single_rows():
     model = Trigram()
     last, (_, other) = model.start(3)
     state = (torch.tensor([1, 2, 3]), other)
@@ -155,7 +155,7 @@ def test_a_batch_of_greedy_rows_equals_single_rows():
         assert batch.log_probs[row].tolist() == pytest.approx([p for _, p in alone])
 
 
-def test_rows_of_a_batch_end_each_in_its_time():
+def test_generate_batch_ends_rows_separately():
     model = Trigram()
     batch = generate_batch(model, *model.start(16), Sample(seed=1), 50, end=2)
     assert batch.ids.shape[1] == int(batch.lengths.max()) == model.steps
@@ -169,7 +169,7 @@ def test_rows_of_a_batch_end_each_in_its_time():
         assert all(p < 0 for p in log_probs[:length])
 
 
-def test_a_batch_stops_where_nothing_may_be_written():
+def test_generate_batch_stops_when_nothing_is_allowed():
     batch = generate_batch(Trigram(), *Trigram().start(2), Greedy(no_repeat=1), 50)
     assert batch.lengths.tolist() == [6, 6]
     assert batch.ids.shape == (2, 6)
@@ -182,7 +182,7 @@ def test_half_precision_models_are_sampled_in_single():
     assert all(math.isfinite(p) for _, p in write(model, Sample(seed=0, top_p=0.9)))
 
 
-def test_each_row_of_a_batch_draws_from_a_seed_of_its_own():
+def test_generate_batch_has_a_seed_per_row():
     model = Trigram()
     batch = generate_batch(model, *model.start(5), Sample(seed=10), 20, end=2)
     for row, (ids, length) in enumerate(zip(batch.ids.tolist(), batch.lengths.tolist(), strict=True)):
@@ -190,7 +190,7 @@ def test_each_row_of_a_batch_draws_from_a_seed_of_its_own():
         assert ids[:length] == alone[:length]
 
 
-def test_the_end_is_not_written_before_the_least_length():
+def test_min_length_forbids_the_end():
     how = Sample(seed=0, bias={2: 50.0})
     batch = generate_batch(Trigram(), *Trigram().start(4), how, 9, end=2, min_length=3)
     assert batch.lengths.tolist() == [4] * 4
@@ -199,7 +199,7 @@ def test_the_end_is_not_written_before_the_least_length():
     assert ids[3:] == [2, 2, 2]
 
 
-def test_a_bias_does_not_touch_the_log_p_that_is_reported():
+def test_bias_does_not_change_reported_log_probs():
     model = Trigram()
     before = last = 0
     for id, log_prob in write(model, Greedy(bias={4: 100.0}), 5):
@@ -241,7 +241,7 @@ def definition(scores, how):
 
 @pytest.mark.parametrize("how", NARROWING)
 @pytest.mark.parametrize("spread", [0.3, 2.0, 5.0])  # nearly flat, so that few ids settle nothing, to peaked
-def test_looking_among_few_ids_changes_nothing(how, spread, monkeypatch):
+def test_narrow_candidates_equals_filtering_all_ids(how, spread, monkeypatch):
     monkeypatch.setattr("nextword.generation.sampling.WIDTHS", (64, 512))
     random = torch.Generator().manual_seed(1)
     scores = torch.randn(3, 4000, generator=random).mul(spread).log_softmax(-1)
@@ -258,7 +258,7 @@ def test_looking_among_few_ids_changes_nothing(how, spread, monkeypatch):
 
 
 @pytest.mark.parametrize("how", [Sample(top_p=0.5), Sample(top_p=0.9), Sample(typical=0.4), Sample(min_p=0.3)])
-def test_equals_at_the_edge_are_kept_in_order(how, monkeypatch):
+def test_narrow_candidates_keeps_ties_in_order(how, monkeypatch):
     """Scores of half precision have many equals; which of them stay must not depend on how they were looked for."""
     monkeypatch.setattr("nextword.generation.sampling.WIDTHS", (16, 128))
     for seed in range(10):
@@ -270,7 +270,7 @@ def test_equals_at_the_edge_are_kept_in_order(how, monkeypatch):
         assert torch.equal(dense > -math.inf, definition(scores, how) > -math.inf)
 
 
-def test_a_peak_is_found_among_few(monkeypatch):
+def test_narrow_candidates_finds_a_peak(monkeypatch):
     """That the short way is taken at all: then the width drawn from is the first of WIDTHS."""
     monkeypatch.setattr("nextword.generation.sampling.WIDTHS", (64, 512))
     scores = torch.randn(2, 4000, generator=torch.Generator().manual_seed(0)).mul(6).log_softmax(-1)
@@ -279,13 +279,13 @@ def test_a_peak_is_found_among_few(monkeypatch):
     assert narrow_candidates(torch.zeros(2, 4000).log_softmax(-1), Sample(top_p=0.9))[1] is None
 
 
-def test_greatest_are_the_greatest():
+def test_largest_ids_are_the_largest():
     values = torch.randn(3, 200, generator=torch.Generator().manual_seed(0))
     assert largest_ids(values, 30).tolist() == values.topk(30).indices.sort().values.tolist()
     assert largest_ids(values, 200).tolist() == [list(range(200))] * 3
 
 
-def test_rows_with_nothing_to_write_are_said_so_and_hurt_no_other():
+def test_rows_without_allowed_ids_do_not_affect_others():
     scores = torch.full((3, 3000), -math.inf)
     scores[1] = torch.randn(3000, generator=torch.Generator().manual_seed(0)).log_softmax(-1)
     for how in (Greedy(), *NARROWING):

@@ -12,32 +12,32 @@ def feed(stop, *pieces):
     return [stopper.feed(piece) for piece in pieces], stopper.reason
 
 
-def test_without_stop_strings_text_passes_straight_through():
+def test_text_without_stop_strings_is_not_held():
     assert feed(Stop(), "one ", "two") == (["one ", "two"], None)
 
 
-def test_a_stop_string_that_straddles_pieces_is_held_back_and_never_shown():
+def test_stop_string_across_pieces_is_never_shown():
     assert feed(Stop(strings=("\n\n",)), "one\n", "\ntwo", "more") == (["one", "", ""], "stop")
 
 
-def test_what_was_held_comes_out_when_it_was_not_the_stop_string():
+def test_held_text_is_shown_if_it_was_no_stop_string():
     assert feed(Stop(strings=("\n\n",)), "one\n", "two") == (["one", "\ntwo"], None)
     assert feed(Stop(strings=("aab",)), "a", "a", "a", "b") == (["", "", "a", ""], "stop")
 
 
-def test_the_stop_string_that_is_complete_first_counts():
+def test_first_complete_stop_string_counts():
     assert feed(Stop(strings=("abcd", "bc")), "xabcd") == (["xa"], "stop")
     assert feed(Stop(strings=("abcd", "bc")), *"xabcd") == (["x", "", "", "a", ""], "stop")
     assert feed(Stop(strings=("c", "abc")), "xabc") == (["x"], "stop")
 
 
-def test_length_counts_tokens_and_lets_out_what_was_held():
+def test_length_counts_tokens_and_shows_held_text():
     assert feed(Stop(length=2, strings=("xyz",)), "a", "bx", "c") == (["a", "bx", ""], "length")
     assert feed(Stop(length=0), "a") == ([""], "length")
     assert feed(Stop(length=1, strings=("a",)), "a") == ([""], "stop")
 
 
-def test_the_end_of_the_document():
+def test_end_of_document_stops():
     stopper = Stopper(Stop(strings=("ab",)))
     assert stopper.feed("xa") == "x"
     assert stopper.feed("", ended=True) == "a"
@@ -47,7 +47,7 @@ def test_the_end_of_the_document():
     assert onward.reason is None
 
 
-def test_close_gives_what_is_held():
+def test_close_returns_held_text():
     stopper = Stopper(Stop(strings=("ab",)))
     stopper.feed("xa")
     assert stopper.close() == "a"
@@ -55,7 +55,7 @@ def test_close_gives_what_is_held():
     assert stopper.reason == "end"
 
 
-def test_errors():
+def test_invalid_settings_are_rejected():
     with pytest.raises(InvalidSetting, match="empty"):
         Stopper(Stop(strings=("",)))
     with pytest.raises(InvalidSetting, match="length"):

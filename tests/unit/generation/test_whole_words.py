@@ -98,7 +98,7 @@ class Bigram(ToyModel):
         (b"--", True, b"--", MARKS),
     ],
 )
-def test_the_first_word_of_a_text(text, inside, word, place):
+def test_read_word_returns_the_first_word(text, inside, word, place):
     assert read_word(text, inside) == (word, place)
 
 
@@ -125,21 +125,21 @@ def test_probabilities_by_hand():
     assert sum(p for _, p in found) == pytest.approx(0.95)  # the rest: the document ends here
 
 
-def test_a_piece_may_end_the_word_that_it_writes():
+def test_next_words_counts_a_piece_that_ends_its_word():
     pieces = [b"cat ", b"ca", b"t ", b"\n", b"ts and"]
     tree = {0: (0.5, {}), 1: (0.3, {2: (0.9, {}), 4: (0.1, {})}), 3: (0.2, {0: (1.0, {})})}
     found = next_words(Tree(5, tree), *Tree(5, tree).start(1), Spelling(pieces))
     assert dict(found) == pytest.approx({b"cat": 0.5 + 0.27 + 0.2, b"cats": 0.03})
 
 
-def test_a_joint_belongs_to_the_word_only_with_a_letter_after_it():
+def test_joint_belongs_to_the_word_only_before_a_letter():
     pieces = [b"don", b"'", b"t", b" ", b"."]
     tree = {0: (1.0, {1: (0.8, {2: (0.5, {3: (1.0, {})}), 3: (0.3, {}), 4: (0.2, {})}), 3: (0.2, {})})}
     found = next_words(Tree(5, tree), *Tree(5, tree).start(1), Spelling(pieces))
     assert dict(found) == pytest.approx({b"don't": 0.4, b"don": 0.6})
 
 
-def test_a_text_that_ends_in_a_letter():
+def test_next_words_after_a_letter_continue_or_follow_the_word():
     pieces = [b"m", b" mat", b",", b"'", b"s", b" "]
     space = {5: (1.0, {})}
     tree = {
@@ -200,7 +200,7 @@ def exhaust(table, depth):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_sums_equal_brute_force(seed):
+def test_next_words_equal_brute_force(seed):
     model = Bigram(len(PIECES), seed)
     depth = 4
     exact = exhaust(model.table.double().exp(), depth)
@@ -211,7 +211,7 @@ def test_sums_equal_brute_force(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_a_narrow_beam_gives_lower_bounds(seed):
+def test_next_words_with_a_narrow_beam_are_lower_bounds(seed):
     model, spelling = Bigram(len(PIECES), seed), Spelling(PIECES, special=[6])
     wide = dict(next_words(model, *model.start(1), spelling, 10_000, width=10_000, depth=6))
     for width in (1, 3, 10):
@@ -221,7 +221,7 @@ def test_a_narrow_beam_gives_lower_bounds(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_stopping_early_keeps_the_k_likeliest(seed):
+def test_next_words_stopping_early_keeps_the_k_likeliest(seed):
     model, spelling = Bigram(len(PIECES), seed), Spelling(PIECES, special=[6])
     everything = next_words(model, *model.start(1), spelling, 10_000, width=3000, depth=8)
     patient, model.steps = model.steps, 0
@@ -230,7 +230,7 @@ def test_stopping_early_keeps_the_k_likeliest(seed):
     assert model.steps < patient
 
 
-def test_the_table_of_ends_says_what_reading_says():
+def test_spelling_ends_equal_read_word():
     spelling = Spelling([*PIECES, b"'a", b"' ", b"--", b"-a", b"\n", b"'.a", b"a'b c"], special=[6])
     for place, (text, inside) in {WORD: (b"ab", False), JOINT: (b"a-", False), MARKS: (b"!", False)}.items():
         for id, piece in enumerate(spelling.pieces):
@@ -239,7 +239,7 @@ def test_the_table_of_ends_says_what_reading_says():
     assert [continues_word(piece) for piece in spelling.pieces] == spelling.continues.tolist()
 
 
-def test_errors():
+def test_invalid_settings_are_rejected():
     model = Bigram(len(PIECES), 0)
     with pytest.raises(InvalidSetting, match="k = 0"):
         next_words(model, *model.start(1), Spelling(PIECES), 0)

@@ -58,7 +58,7 @@ def reversed_text(text: str) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["rows", "variable", "shifted"])
-def test_it_learns_what_a_forward_one_learns_of_the_text_turned_round(tmp_path: Path, kind: str) -> None:
+def test_backward_training_equals_forward_training_on_reversed_text(tmp_path: Path, kind: str) -> None:
     batches = {"kind": kind, "rows": 4, "length": 5}
     options = {"steps": 12, "batches": batches, "optimizer": {"kind": "adam", "rate": 0.02}}
     found = []
@@ -78,7 +78,7 @@ def test_it_learns_what_a_forward_one_learns_of_the_text_turned_round(tmp_path: 
 
 
 @pytest.mark.parametrize("slug", list(MODELS))
-def test_scores_are_those_of_the_text_turned_round(slug: str) -> None:
+def test_backward_scores_equal_forward_scores_of_reversed_text(slug: str) -> None:
     ahead, back = (wrap_network(network, TOKENIZER) for network in pair(slug))
     assert isinstance(back, BackwardLM)
     assert type(ahead) is CausalLM
@@ -96,7 +96,7 @@ def test_scores_are_those_of_the_text_turned_round(slug: str) -> None:
     assert evaluate_stream(back, stream).score.nats == pytest.approx(float(back.stream_nats(ids).sum()))
 
 
-def test_vectors_are_of_what_follows_a_word() -> None:
+def test_backward_vectors_depend_on_what_follows() -> None:
     ahead, back = (wrap_network(network, TOKENIZER) for network in pair("lstm"))
     words = TEXT.replace("\n", " ").split()
     turned = ahead.embed_words([words[::-1]])[0].vectors.flip(0)
@@ -107,7 +107,7 @@ def test_vectors_are_of_what_follows_a_word() -> None:
         )
 
 
-def test_what_only_goes_forwards_is_refused() -> None:
+def test_backward_generation_is_unsupported() -> None:
     _, network = pair("lstm")
     lm = wrap_network(network, TOKENIZER, "runs/back")
     assert lm.can == {"score", "embed"}
@@ -122,7 +122,7 @@ def test_what_only_goes_forwards_is_refused() -> None:
         encode_sentences(network, TOKENIZER, [["w1", "w2"]])
 
 
-def test_frames_are_turned_round_between_their_marks() -> None:
+def test_backward_frames_are_reversed_between_their_marks() -> None:
     ahead, back = pair("lstm")
     encoding = TOKENIZER.encode("w3 w1 w4")
     begin = back.vocabulary.begin
@@ -147,7 +147,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_classifier_reads_from_the_end_too(runs: Path) -> None:
+def test_backward_classifier_reads_from_the_end(runs: Path) -> None:
     """What it says is what the same weights say, read forwards, of the text turned round."""
     back: Any = load(runs / "back", device="cpu")
     text = "the king saw a red house"
@@ -157,7 +157,7 @@ def test_a_classifier_reads_from_the_end_too(runs: Path) -> None:
     torch.testing.assert_close(torch.from_numpy(back.logits([text])).float(), back.model.out(h), rtol=1e-4, atol=1e-5)
 
 
-def test_candidates_are_read_from_the_end_too() -> None:
+def test_backward_multiple_choice_reads_from_the_end() -> None:
     """Each side of a frame turned round, and the same of it cut."""
     ahead, back = pair("lstm")
     begin = ahead.vocabulary.begin
@@ -173,7 +173,7 @@ def test_candidates_are_read_from_the_end_too() -> None:
         assert sorted(plain.ids[a:b]) == sorted(turned.ids[a:b])
 
 
-def test_answers_are_not_looked_for_from_the_end() -> None:
+def test_backward_question_answering_is_unsupported() -> None:
     question, _ = make_question("x", "w1 ?", "w3 w1 w4", [("w4", None)])
     with pytest.raises(Unsupported):
         encode_questions(pair("lstm")[1], TOKENIZER, [question], PassageBatches())
@@ -194,7 +194,7 @@ def test_probabilities_of_several_runs_are_averaged(runs: Path) -> None:
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
 
 
-def test_other_labels_are_refused(runs: Path, tmp_path: Path) -> None:
+def test_averaging_runs_with_other_labels_is_rejected(runs: Path, tmp_path: Path) -> None:
     rows = [(text, "crimson" if label == "red" else label) for text, label in coloured(60)]
     data = written(tmp_path / "other.csv", ["text", "label"], rows)
     transfer.run(

@@ -61,7 +61,7 @@ def by_steps(network: Any, text: TextWithBlanks, pieces: list[list[int]]) -> flo
 
 
 @torch.no_grad()
-def test_a_filling_costs_what_its_steps_cost(lm: CausalLM) -> None:
+def test_filling_nats_equal_the_sum_of_steps(lm: CausalLM) -> None:
     fillings = [("cat", "mat"), ("dog", "door"), ("old king", "house by the door")]
     scores = lm.score_blanks(TEXT, fillings)
     text = lm._encode_blanks(*lm._split_at_blanks(TEXT))
@@ -74,7 +74,7 @@ def test_a_filling_costs_what_its_steps_cost(lm: CausalLM) -> None:
 
 
 @pytest.mark.parametrize("how", [Greedy(), Sample(seed=3), Sample(0.7, top_k=4, seed=1), Beam(3)])
-def test_what_is_written_costs_what_scoring_says(lm: CausalLM, how: Any) -> None:
+def test_infill_log_probs_equal_score_blanks(lm: CausalLM, how: Any) -> None:
     texts = [TEXT, "a ___", "___ went to see [sMASK] the ___ house"]
     cut = [lm._encode_blanks(*lm._split_at_blanks(text)) for text in texts]
     found = fill_blanks(lm.network, cut, lm._word_pieces.inner, how, 30, 1)
@@ -103,7 +103,7 @@ def small(window: int = 8) -> Any:
 
 
 @torch.no_grad()
-def test_a_wide_beam_finds_the_true_best_over_both_blanks() -> None:
+def test_infill_with_a_wide_beam_finds_the_best_of_both_blanks() -> None:
     """Every pair of pieces of up to two tokens, scored one by one."""
     network = small()
     text = TextWithBlanks((0, 2, 6, 3, 6, 4), (2, 4), (False, False))
@@ -121,7 +121,7 @@ def test_a_wide_beam_finds_the_true_best_over_both_blanks() -> None:
 
 
 @torch.no_grad()
-def test_a_beam_of_one_is_greedy() -> None:
+def test_infill_with_a_beam_of_one_is_greedy() -> None:
     network = small()
     texts = [TextWithBlanks((0, 2, 6, 3, 6, 4), (2, 4), (False, False)), TextWithBlanks((0, 8), (1,), (False,))]
     greedy = fill_blanks(network, texts, NOTHING, Greedy(), 8)
@@ -129,7 +129,7 @@ def test_a_beam_of_one_is_greedy() -> None:
 
 
 @torch.no_grad()
-def test_the_filler_is_a_distribution_but_for_what_it_forbids() -> None:
+def test_blank_decoder_step_sums_to_one_without_forbidden_ids() -> None:
     network = small()
     inner = torch.tensor([0, 0, 0, 1, 0, 0]).bool()
     filler = BlankDecoder(network, inner)
@@ -150,7 +150,7 @@ def test_the_filler_is_a_distribution_but_for_what_it_forbids() -> None:
 # ------------------------------------------------------------------------------------------------ texts
 
 
-def test_texts_are_filled_as_each_alone(lm: CausalLM) -> None:
+def test_infill_of_many_texts_equals_each_alone(lm: CausalLM) -> None:
     texts = [TEXT, "a ___", "___ went to see ___ house", "the king ___"]
     together = lm.infill_many(texts, Beam(3), Stop(20), n=2)
     for text, found in zip(texts, together, strict=True):
@@ -163,7 +163,7 @@ def test_texts_are_filled_as_each_alone(lm: CausalLM) -> None:
                 assert one.text == parts[0] + "".join(b + part for b, part in zip(one.blanks, parts[1:], strict=True))
 
 
-def test_blanks_that_are_not_reached_stay(lm: CausalLM) -> None:
+def test_infill_keeps_blanks_beyond_the_length(lm: CausalLM) -> None:
     (one,) = lm.infill("the ___ and ___ or ___", Greedy(), Stop(1))
     assert not one.complete
     assert one.tokens == 1
@@ -171,7 +171,7 @@ def test_blanks_that_are_not_reached_stay(lm: CausalLM) -> None:
     assert one.text.endswith(" and ___ or ___")
 
 
-def test_guesses_are_the_likeliest_pieces_and_exact(lm: CausalLM) -> None:
+def test_fill_guesses_have_exact_probabilities(lm: CausalLM) -> None:
     first, second = lm.fill("the ___ sat on the ___ .", k=4)
     for guesses in (first, second):
         values = [g.probability for g in guesses]
@@ -181,7 +181,7 @@ def test_guesses_are_the_likeliest_pieces_and_exact(lm: CausalLM) -> None:
 
 
 @torch.no_grad()
-def test_the_likeliest_pieces_are_those_of_all() -> None:
+def test_likeliest_fillings_equal_exhaustive_search() -> None:
     """Every piece of up to three tokens, scored one by one."""
     network = small()
     text = TextWithBlanks((0, 2, 6, 3), (2,), (False,))
@@ -192,7 +192,7 @@ def test_the_likeliest_pieces_are_those_of_all() -> None:
     np.testing.assert_allclose([-one.log_prob for one in found], np.sort(nats)[:10], rtol=1e-4)
 
 
-def test_a_word_before_the_blank_is_whole(lm: CausalLM) -> None:
+def test_infill_does_not_continue_the_word_before_the_blank(lm: CausalLM) -> None:
     """No piece begins with the rest of a word: what follows a letter is a space, or a mark."""
     inner = lm._word_pieces.inner
     for seed in range(8):
@@ -208,7 +208,7 @@ def test_each_mask_has_its_own_token(lm: CausalLM) -> None:
     assert len(set(costs.values())) == 3
 
 
-def test_tasks_ask_it_as_any_model_that_scores(lm: CausalLM) -> None:
+def test_evaluate_task_works_with_glm(lm: CausalLM) -> None:
     completions, given = [" cat", " old king", " mat ."], ["the", "the", "the cat sat on the"]
     found = score_completions(lm, completions, given, greedy=True)
     for one, text, before in zip(found, completions, given, strict=True):
@@ -227,7 +227,7 @@ def test_cloze_chooses_by_exact_likelihood(lm: CausalLM) -> None:
         lm.cloze(text, [])
 
 
-def test_bias_holds_in_blanks_too(lm: CausalLM) -> None:
+def test_infill_applies_bias(lm: CausalLM) -> None:
     text = lm._encode_blanks(*lm._split_at_blanks("the ___ sat"))
     ((plain,),) = fill_blanks(lm.network, [text], lm._word_pieces.inner, Greedy(), 4)
     bias = {plain.ids[0]: -math.inf}
@@ -240,7 +240,7 @@ def test_bias_holds_in_blanks_too(lm: CausalLM) -> None:
 # ------------------------------------------------------------------------------------------------ bad input
 
 
-def test_what_cannot_be_is_said(lm: CausalLM) -> None:
+def test_invalid_requests_are_rejected(lm: CausalLM) -> None:
     for call in (
         lambda: lm.infill("no blank here"),
         lambda: lm.infill("the ___ " * 60),
@@ -255,7 +255,7 @@ def test_what_cannot_be_is_said(lm: CausalLM) -> None:
         lm.infill("the ___", Contrastive())
 
 
-def test_others_write_no_pieces_and_say_so() -> None:
+def test_infill_of_other_models_is_unsupported() -> None:
     other = wrap_network(lively(BERT, TOKENIZERS["wordpiece"], window=24), TOKENIZERS["wordpiece"])
     assert not other.can_infill
     with pytest.raises(Unsupported) as unsupported:
@@ -263,7 +263,7 @@ def test_others_write_no_pieces_and_say_so() -> None:
     assert unsupported.value.ability == "infill"
 
 
-def test_a_long_text_around_one_blank_is_cut() -> None:
+def test_infill_crops_a_long_text_around_one_blank() -> None:
     lm = model("wordpiece", window=16)
     assert lm.next("the cat sat " * 20, "on the mat " * 20, k=2)
     assert lm.fill("the cat sat " * 20 + "___", k=2, tokens=True)

@@ -39,7 +39,7 @@ def lm(request: pytest.FixtureRequest) -> CausalLM:
 
 
 @pytest.mark.parametrize("how", [Beam(5, 0.6), Beam(4, 1.0, normalization="gnmt"), Beam(6, groups=3, diversity=1.0)])
-def test_scores_are_the_model_s_own(lm: CausalLM, how: Beam) -> None:
+def test_n_best_scores_equal_the_models(lm: CausalLM, how: Beam) -> None:
     stop = Stop(9)
     for prompt, found in zip(PROMPTS, lm.n_best_many(PROMPTS, how, stop), strict=True):
         assert [one.score for one in found] == sorted((one.score for one in found), reverse=True)
@@ -54,7 +54,7 @@ def test_scores_are_the_model_s_own(lm: CausalLM, how: Beam) -> None:
             assert one.complete or one.tokens == 9
 
 
-def test_many_are_searched_as_one_alone(lm: CausalLM) -> None:
+def test_n_best_of_many_prompts_equals_each_alone(lm: CausalLM) -> None:
     """Rows that outgrow the window of 32 included."""
     how, stop = Beam(4, 0.6), Stop(12, min_length=2)
     for prompt, found in zip(PROMPTS, lm.n_best_many(PROMPTS, how, stop, 3), strict=True):
@@ -67,14 +67,14 @@ def test_many_are_searched_as_one_alone(lm: CausalLM) -> None:
         assert alone[:1] == lm.n_best(prompt, how, stop, 1)
 
 
-def test_one_place_is_greedy(lm: CausalLM) -> None:
+def test_beam_of_one_is_greedy(lm: CausalLM) -> None:
     stop = Stop(10)
     for prompt in PROMPTS:
         (only,) = lm.n_best(prompt, Beam(1), stop)
         assert only.ids == tuple(id for piece in lm.generate(prompt, Greedy(), stop) for id in piece.ids)
 
 
-def test_a_stop_string_ends_a_candidate(lm: CausalLM) -> None:
+def test_stop_string_ends_a_candidate(lm: CausalLM) -> None:
     whole = lm.n_best("the king", Beam(3), Stop(8))[0]
     character = whole.text[2]
     found = lm.n_best("the king", Beam(3), Stop(8, strings=(character,)))
@@ -85,7 +85,7 @@ def test_a_stop_string_ends_a_candidate(lm: CausalLM) -> None:
     assert cut.log_prob > whole.log_prob
 
 
-def test_what_cannot_be_asked(lm: CausalLM) -> None:
+def test_n_best_rejects_invalid_settings(lm: CausalLM) -> None:
     for n in (0, -1, 5):
         with pytest.raises(InvalidSetting) as invalid:
             lm.n_best("a", Beam(4), Stop(3), n)

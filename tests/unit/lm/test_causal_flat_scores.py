@@ -41,7 +41,7 @@ def pair(kind: str, **options: bool) -> tuple[CausalLM, CausalLM]:
 @pytest.mark.parametrize(
     ("kind", "options"), [("words", {}), ("words", {"lines": False, "lower": True}), ("characters", {})]
 )
-def test_flat_and_rows_agree(kind: str, options: dict[str, bool]) -> None:
+def test_flat_scores_equal_scores_by_rows(kind: str, options: dict[str, bool]) -> None:
     flat, rows = pair(kind, **options)
     for got, expected in zip(flat.score_many(TEXTS), rows.score_many(TEXTS), strict=True):
         assert got.nats == pytest.approx(expected.nats, rel=1e-6)
@@ -55,7 +55,7 @@ def test_flat_and_rows_agree(kind: str, options: dict[str, bool]) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
-def test_what_is_given_is_read_and_not_paid_for() -> None:
+def test_score_of_a_given_text_is_excluded() -> None:
     flat, rows = pair("words")
     got = flat.score_many(["cat sat", "the dog"], ["the ", ""])
     assert [score.nats for score in got] == pytest.approx(
@@ -64,7 +64,7 @@ def test_what_is_given_is_read_and_not_paid_for() -> None:
     assert got[0].nats != pytest.approx(flat.score("cat sat").nats)
 
 
-def test_an_empty_text_costs_nothing_and_no_texts_give_no_scores() -> None:
+def test_score_of_an_empty_text_is_zero() -> None:
     flat, _ = pair("words")
     assert str(flat.score("").nats) == "0.0"  # and not −0
     assert flat.score_many([]) == []

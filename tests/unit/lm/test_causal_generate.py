@@ -99,12 +99,12 @@ def same(many: list[list[Piece]], single: list[list[Piece]]) -> None:
     ],
     ids=["greedy", "greedy, ruled", "drawn", "drawn, narrowed", "beam"],
 )
-def test_a_row_is_written_as_if_it_were_alone(lm: CausalLM, how: Any) -> None:
+def test_generate_many_equals_each_prompt_alone(lm: CausalLM, how: Any) -> None:
     stop = Stop(16, min_length=2)
     same(lm.generate_many(PROMPTS, how, stop), alone(lm, PROMPTS, how, stop))
 
 
-def test_a_row_does_not_depend_on_its_neighbours(lm: CausalLM) -> None:
+def test_generate_many_does_not_depend_on_neighbors(lm: CausalLM) -> None:
     how, stop = Sample(seed=3), Stop(12)
     some = lm.generate_many(PROMPTS, how, stop)
     others = lm.generate_many([*PROMPTS[:3], "quite another prompt", "b", *PROMPTS[5:]], how, stop)
@@ -114,7 +114,7 @@ def test_a_row_does_not_depend_on_its_neighbours(lm: CausalLM) -> None:
 
 @pytest.mark.parametrize("length", [10, 40])
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2", "gpt3"])
-def test_rows_that_outgrow_the_window_move_on_as_alone(slug: str, length: int) -> None:
+def test_generate_many_beyond_the_window_equals_each_alone(slug: str, length: int) -> None:
     """Prompts that fit with all that is written, that outgrow the window meanwhile, and that never fitted."""
     lm = wrap_network(MODELS[slug](), TOKENIZER)
     prompts = ["ab" * n for n in (1, 4, 12, 20, 23, 24, 40, 60)] + ["ba" * 23, ""]
@@ -122,7 +122,7 @@ def test_rows_that_outgrow_the_window_move_on_as_alone(slug: str, length: int) -
     same(lm.generate_many(prompts, Greedy(), stop), alone(lm, prompts, Greedy(), stop))
 
 
-def test_stop_strings_across_tokens_end_each_row_in_its_time(lm: CausalLM) -> None:
+def test_stop_strings_end_each_row_separately(lm: CausalLM) -> None:
     how, stop = Sample(seed=1), Stop(25, at_end=False)
     free = ["".join(p.text for p in row) for row in lm.generate_many(PROMPTS, how, stop)]
     marks = tuple(text[3:5] for text in free[:2] if len(text) > 4)
@@ -135,7 +135,7 @@ def test_stop_strings_across_tokens_end_each_row_in_its_time(lm: CausalLM) -> No
     assert {row[-1].reason for row in stopped} >= {"stop"}
 
 
-def test_rows_that_have_ended_cost_nothing() -> None:
+def test_ended_rows_are_not_computed() -> None:
     network = MODELS["lstm"]()
     rows: list[int] = []
     step = network.step
@@ -150,19 +150,19 @@ def test_rows_that_have_ended_cost_nothing() -> None:
     assert sum(rows) == sum(map(len, written)) < 12 * len(rows)
 
 
-def test_large_batches_are_cut(gpt: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_generate_many_splits_large_batches(gpt: CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gpt.generate_many(PROMPTS, Greedy(), Stop(6))
     monkeypatch.setattr(writing, "BATCH_TOKENS", 40)
     same(gpt.generate_many(PROMPTS, Greedy(), Stop(6)), whole)
 
 
-def test_nothing_asked_nothing_written(lm: CausalLM) -> None:
+def test_generate_many_without_prompts_or_length_is_empty(lm: CausalLM) -> None:
     assert lm.generate_many([]) == []
     assert lm.generate_many(["a", "b"], Greedy(), Stop(0)) == [[], []]
     assert list(lm.generate("a", Greedy(), Stop(0))) == []
 
 
-def test_the_least_length_holds(lm: CausalLM) -> None:
+def test_min_length_forbids_the_end(lm: CausalLM) -> None:
     how = Sample(seed=0, bias={END: 20.0})
     early = lm.generate_many(PROMPTS, how, Stop(20))
     late = lm.generate_many(PROMPTS, how, Stop(20, min_length=5))
@@ -174,7 +174,7 @@ def test_the_least_length_holds(lm: CausalLM) -> None:
         assert [len(row) for row in lm.generate_many(PROMPTS, how, Stop(20, min_length=5))] == [6] * len(PROMPTS)
 
 
-def test_a_bias_is_what_is_added_by_hand(gpt: CausalLM) -> None:
+def test_bias_equals_hand_computation(gpt: CausalLM) -> None:
     """Greedy with a bias, against the model's own log p with the bias added to it, read anew for every token."""
     bias = {ord("e"): 3.0, ord("a"): -1.5, END: -torch.inf}
     ids = TOKENIZER.encode("the king").ids.tolist()
@@ -206,14 +206,14 @@ def test_a_bias_is_what_is_added_by_hand(gpt: CausalLM) -> None:
         (Contrastive(alpha=2.0), "alpha"),
     ],
 )
-def test_wrong_choices_are_refused_at_once(gpt: CausalLM, how: Any, word: str) -> None:
+def test_invalid_decoding_is_rejected_before_the_first_piece(gpt: CausalLM, how: Any, word: str) -> None:
     with pytest.raises(NextwordError, match=word):
         gpt.generate("a", how)
     with pytest.raises(NextwordError, match=word):
         gpt.generate_many(["a"], how)
 
 
-def test_a_least_length_above_the_greatest_is_refused(gpt: CausalLM) -> None:
+def test_min_length_above_the_length_is_rejected(gpt: CausalLM) -> None:
     with pytest.raises(NextwordError, match="min_length"):
         gpt.generate("a", stop=Stop(4, min_length=5))
 
@@ -221,7 +221,7 @@ def test_a_least_length_above_the_greatest_is_refused(gpt: CausalLM) -> None:
 # ------------------------------------------------------------------------------------------------ overflow
 
 
-def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: CausalLM) -> None:
+def test_long_prompt_slides_or_is_rejected(gpt: CausalLM) -> None:
     """The window holds 48 tokens, the first of them the beginning's; when it is full it moves on by 24."""
     for length, gone in [(0, 0), (47, 0), (48, 23), (71, 23), (72, 47), (95, 47), (96, 71)]:
         assert gpt.num_overflowing("a" * length) == gone
@@ -238,7 +238,7 @@ def test_a_prompt_longer_than_the_window_slides_or_is_refused(gpt: CausalLM) -> 
         gpt.generate("a", overflow="cut")
 
 
-def test_what_is_out_of_sight_does_not_count(gpt: CausalLM) -> None:
+def test_tokens_beyond_the_window_do_not_matter(gpt: CausalLM) -> None:
     prompt = "the king of the land went to see his house and all of it"
     gone = gpt.num_overflowing(prompt)
     assert gone > 0
@@ -253,7 +253,7 @@ def test_what_is_out_of_sight_does_not_count(gpt: CausalLM) -> None:
     assert not torch.allclose(first[0], first[2], atol=1e-4)
 
 
-def test_forgetting_is_no_overflow_where_it_is_the_models_nature() -> None:
+def test_num_overflowing_of_an_unlimited_model_is_zero() -> None:
     for name in ("lstm", "nplm", "ngram"):
         lm = wrap_network(MODELS[name](), TOKENIZER)
         assert lm.num_overflowing("a" * 500) == 0
@@ -263,7 +263,7 @@ def test_forgetting_is_no_overflow_where_it_is_the_models_nature() -> None:
 # ------------------------------------------------------------------------------------------------ whole characters
 
 
-def test_pieces_are_whole_characters_though_tokens_cut_them() -> None:
+def test_pieces_hold_complete_characters() -> None:
     """Bytes as tokens, and a model that writes "é✓東" over and over: a piece may be empty, and is never half."""
     text = "é✓東"
     ids = TOKENIZER.encode(text).ids.tolist()
@@ -302,7 +302,7 @@ def test_pieces_are_whole_characters_though_tokens_cut_them() -> None:
 
 
 @pytest.mark.parametrize("name", ["gpt1", "gpt2", "gpt3", "lstm", "lstm with words beside", "nplm"])
-def test_contrastive_search_at_its_ends(name: str) -> None:
+def test_contrastive_search_without_penalty_is_greedy(name: str) -> None:
     lm, stop = wrap_network(MODELS[name](), TOKENIZER), Stop(14)
     greedy = alone(lm, PROMPTS, Greedy(), stop)
     same(lm.generate_many(PROMPTS, Contrastive(5, 0.0), stop), greedy)
@@ -314,7 +314,7 @@ def test_contrastive_search_at_its_ends(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "lstm"])
 @pytest.mark.parametrize("alpha", [0.3, 0.6, 1.0])
-def test_contrastive_search_is_what_reading_all_anew_gives(name: str, alpha: float) -> None:
+def test_contrastive_search_equals_reading_everything_again(name: str, alpha: float) -> None:
     lm = wrap_network(MODELS[name](), TOKENIZER)
     network, k = lm.network, 6
     for prompt in ("the king", ""):
@@ -336,7 +336,7 @@ def test_contrastive_search_is_what_reading_all_anew_gives(name: str, alpha: flo
         assert [p.log_prob for p in pieces] == pytest.approx([p for _, p in expected], abs=1e-4)
 
 
-def test_contrastive_search_keeps_the_rules(gpt: CausalLM) -> None:
+def test_contrastive_search_applies_the_decoding_rules(gpt: CausalLM) -> None:
     how = Contrastive(8, 0.6, no_repeat=1, bias={END: 20.0})
     pieces = list(gpt.generate("ab", how, Stop(30, min_length=9)))
     ids = [97, 98, *(p.ids[0] for p in pieces)]

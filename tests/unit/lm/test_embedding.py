@@ -21,14 +21,14 @@ def lm(request: pytest.FixtureRequest) -> MaskedLM:
     return model(*request.param)
 
 
-def test_texts_have_the_same_vectors_alone_and_packed(lm: MaskedLM) -> None:
+def test_embed_of_packed_texts_equals_embed_of_each_alone(lm: MaskedLM) -> None:
     for pooling in ("mean", "text", "first", "last", "max"):
         together = lm.embed(TEXTS, "mean", pooling)
         assert torch.isfinite(together).all()
         torch.testing.assert_close(together, torch.cat([lm.embed([text], "mean", pooling) for text in TEXTS]))
 
 
-def test_pooling_by_hand(lm: MaskedLM) -> None:
+def test_embed_pooling_equals_hand_computation(lm: MaskedLM) -> None:
     ids = lm.tokenizer.encode(TEXTS[0])
     frame = lm.network.frame(ids)
     segments = None if frame.segments is None else torch.from_numpy(frame.segments).unsqueeze(0)
@@ -44,7 +44,7 @@ def test_pooling_by_hand(lm: MaskedLM) -> None:
     torch.testing.assert_close(lm.embed(TEXTS[:1], "mean", "first")[0], torch.stack(layers).mean(0)[0])
 
 
-def test_a_long_text_is_read_in_equal_parts() -> None:
+def test_embed_of_a_long_text_reads_equal_parts() -> None:
     lm = model()
     ids = lm.tokenizer.encode("the cat sat on the mat . " * 6).ids
     assert 22 < len(ids) <= 44
@@ -55,7 +55,7 @@ def test_a_long_text_is_read_in_equal_parts() -> None:
     torch.testing.assert_close(last[0], last[1])
 
 
-def test_left_to_right_models_embed_many_as_they_embed_one() -> None:
+def test_embed_of_a_causal_model_does_not_depend_on_the_batch() -> None:
     tokenizer = TOKENIZERS["bpe"]
     network = GRU(GRU.Config(width=8), vocabulary(tokenizer)).eval()
     lm = CausalLM(network, tokenizer)
@@ -72,7 +72,7 @@ def test_left_to_right_models_embed_many_as_they_embed_one() -> None:
     assert lm.embed([]).shape == (0, 8)
 
 
-def test_layers_in_words() -> None:
+def test_parse_layers_accepts_every_form_and_rejects_others() -> None:
     widths = [4, 4, 4, 4]
     assert parse_layers(-1, widths) == {3: 1.0}
     assert parse_layers("2", widths) == {2: 1.0}

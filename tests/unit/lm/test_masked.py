@@ -60,7 +60,7 @@ def by_table(rows: np.ndarray) -> Tensor:
     return out.log()
 
 
-def test_words_of_several_pieces_are_weighed_by_how_common_they_are() -> None:
+def test_fill_weighs_words_by_how_common_their_number_of_pieces_is() -> None:
     pieces = WordPieces(Spelled())  # type: ignore[arg-type]
     one, two = 9 / 11, 1.5 / 11  # nine words of one piece, the "a" on the left among them; 1.5 of two; 0.5 of three
     assert pieces.shares([A], [DOT]) == pytest.approx([one, two, 0.5 / 11])
@@ -79,14 +79,14 @@ def test_words_of_several_pieces_are_weighed_by_how_common_they_are() -> None:
     assert [word for word, _ in best] == ["cat", "dog"]
 
 
-def test_pieces_of_words_around_the_blank_are_counted() -> None:
+def test_fill_counts_pieces_of_words_around_the_blank() -> None:
     pieces = WordPieces(Spelled())  # type: ignore[arg-type]
     counts = np.array([8 + 2, 1.5 + 2, 0.5])  # a, cat; dog of two pieces, twice; four pieces are too many
     shares = pieces.shares([A, DO, G, DOT, CAT], [DO, G, DOT, DO, S, S, S])
     assert shares == pytest.approx(counts / counts.sum())
 
 
-def test_what_may_begin_a_word() -> None:
+def test_word_pieces_know_which_ids_begin_a_word() -> None:
     pieces = WordPieces(TOKENIZERS["wordpiece"])
     marked = [id for id, piece in enumerate(pieces.bytes) if piece and not piece[:1].isspace()]  # ##…
     assert marked
@@ -107,11 +107,11 @@ def test_what_may_begin_a_word() -> None:
         ([], [5, 6], 1, ([], [5])),
     ],
 )
-def test_the_nearest_tokens_are_read(left: list[int], right: list[int], room: int, kept: Any) -> None:
+def test_crop_context_keeps_the_nearest_tokens(left: list[int], right: list[int], room: int, kept: Any) -> None:
     assert crop_context(left, right, room) == kept
 
 
-def test_raw_tokens_are_what_the_network_says(lm: MaskedLM) -> None:
+def test_fill_of_raw_tokens_equals_the_networks_probabilities(lm: MaskedLM) -> None:
     (guesses,) = lm.fill("the ___ sat on the mat", k=10_000, tokens=True)
     assert len(guesses) == len(lm.tokenizer)
     ids = [*lm.tokenizer.encode("the").ids, *encode_part(lm.tokenizer, " sat on the mat")]
@@ -122,7 +122,7 @@ def test_raw_tokens_are_what_the_network_says(lm: MaskedLM) -> None:
     assert -np.log(next(g.probability for g in guesses if g.text == name)) == pytest.approx(wanted, rel=1e-4)
 
 
-def test_a_blank_sees_both_sides(lm: MaskedLM) -> None:
+def test_fill_sees_both_sides(lm: MaskedLM) -> None:
     first = lm.next("the", "sat on the mat", k=3)
     assert first == lm.next("the ", " sat on the mat", k=3) == lm.fill("the ___ sat on the mat", k=3)[0]
     assert first == lm.fill("the___sat on the mat", k=3)[0]  # a word of its own, spaces or not
@@ -131,7 +131,7 @@ def test_a_blank_sees_both_sides(lm: MaskedLM) -> None:
     assert first != lm.next("the", k=3)
 
 
-def test_every_blank_has_its_words_while_the_others_stay_open(lm: MaskedLM) -> None:
+def test_fill_guesses_each_blank_with_the_others_open(lm: MaskedLM) -> None:
     found = lm.fill("the ___ sat on the ___ .", k=4)
     assert len(found) == 2
     assert all(len(guesses) == 4 for guesses in found)
@@ -146,7 +146,7 @@ def test_every_blank_has_its_words_while_the_others_stay_open(lm: MaskedLM) -> N
     assert mask in {g.text for g in raw[0]}  # raw tokens hide nothing
 
 
-def test_a_word_that_was_learnt_is_found_in_several_pieces() -> None:
+def test_fill_finds_a_learned_word_of_several_pieces() -> None:
     """A network that always says the same text: the blank in it is the word that is missing."""
     tokenizer = TOKENIZERS["wordpiece"]
     text = tokenizer.encode("the cats sat onto the door").ids.tolist()
@@ -170,7 +170,7 @@ def test_a_word_that_was_learnt_is_found_in_several_pieces() -> None:
     assert lm.next("the cats sat", "the door", k=3)[0].text == "onto"
 
 
-def test_what_cannot_be_filled_says_what_to_do(lm: MaskedLM) -> None:
+def test_fill_rejects_texts_without_a_blank(lm: MaskedLM) -> None:
     with pytest.raises(InvalidSetting):
         lm.fill("the cat sat")
     with pytest.raises(InvalidSetting):
@@ -184,12 +184,12 @@ def test_what_cannot_be_filled_says_what_to_do(lm: MaskedLM) -> None:
     assert lm.next("", k=2)
 
 
-def test_of_a_long_text_the_nearest_is_read(lm: MaskedLM) -> None:
+def test_fill_reads_the_nearest_tokens_of_a_long_text(lm: MaskedLM) -> None:
     near = lm.next("the cat sat on the mat and " * 20, " by the door" * 20, k=3)
     assert near == lm.next("the cat sat on the mat and " * 30, " by the door" * 30, k=3)
 
 
-def test_xlnet_fills_blanks_and_reads_both_sides_for_vectors() -> None:
+def test_xlnet_fills_blanks_and_embeds_bidirectionally() -> None:
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, TALE * 20)
     lm = wrap_network(lively(XLNet, tokenizer, inner=32, memory=8), tokenizer)
     assert isinstance(lm, CausalLM)

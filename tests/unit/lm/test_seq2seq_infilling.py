@@ -44,7 +44,7 @@ def fill(network: Fixed, blanks: list[bool], how: Any = Greedy(), length: int = 
     return found[0]
 
 
-def test_sentinels_come_in_order_whatever_the_network_would_rather_write() -> None:
+def test_infill_generates_sentinels_in_order() -> None:
     """It likes the end best, then the third sentinel, and the first least."""
     found = fill(Fixed(0.0, 0.4, 0.1, 0.05, 0.05, 0.2, 0.15, 0.05), [False, False])
     assert found.ids == (7, 2, 6, 2, 1)  # <x> a <y> a end
@@ -53,13 +53,13 @@ def test_sentinels_come_in_order_whatever_the_network_would_rather_write() -> No
     assert found.log_prob == pytest.approx(math.log(0.05 * 0.1 * 0.15 * 0.1 * over))
 
 
-def test_after_the_last_sentinel_there_is_only_the_end() -> None:
+def test_infill_ends_after_the_last_span() -> None:
     found = fill(Fixed(0.0, 0.4, 0.1, 0.08, 0.07, 0.0, 0.3, 0.05), [False, False], sentinels=(7, 6))
     assert found.ids == (7, 2, 6, 2, 1)
     assert found.log_prob == pytest.approx(math.log(0.05 * 0.1 * 0.3 * 0.1 * 0.4))
 
 
-def test_a_span_shows_something_and_goes_on_with_no_word() -> None:
+def test_infill_spans_are_visible_and_do_not_continue_a_word() -> None:
     """A space alone is no span; "b" goes on with a word, and stands in no blank that is behind a letter."""
     shares = (0.0, 0.4, 0.05, 0.1, 0.2, 0.1, 0.1, 0.05)
     assert fill(Fixed(*shares), [False]).ids == (7, 4, 3, 1)
@@ -69,7 +69,7 @@ def test_a_span_shows_something_and_goes_on_with_no_word() -> None:
     assert fill(Fixed(*no_space), [True]).ids == (7, 2, 1)
 
 
-def test_what_was_cut_at_the_length_is_not_complete() -> None:
+def test_continuation_cut_at_the_length_is_not_complete() -> None:
     found = fill(Fixed(0.0, 0.1, 0.5, 0.1, 0.1, 0.05, 0.05, 0.1), [False, False], length=4)
     assert (found.ids, found.complete) == ((7, 2, 2, 2), False)
     assert split_spans(found.ids, (7, 6, 5), 1) == [[2, 2, 2]]
@@ -89,7 +89,7 @@ def lm(request: pytest.FixtureRequest) -> Seq2SeqLM:
 
 
 @pytest.mark.parametrize("how", [Greedy, Beam, Sample])
-def test_likelihoods_are_the_networks_own(lm: Seq2SeqLM, how: Any) -> None:
+def test_infill_log_probs_equal_the_networks(lm: Seq2SeqLM, how: Any) -> None:
     """The sum over the target, as it is scored at once; the end of the last span counts with one sentinel more."""
     over = how(bias={"</s>": 9.0, "<extra_id_1>": 9.0}, **({"seed": 3} if how is Sample else {}))
     source, marks = lm._encode_with_sentinels(["the king ", " to the ", "."]), lm.sentinels
@@ -112,7 +112,7 @@ def test_likelihoods_are_the_networks_own(lm: Seq2SeqLM, how: Any) -> None:
         assert again.log_prob > -nats
 
 
-def test_texts_come_back_with_their_blanks_filled(lm: Seq2SeqLM) -> None:
+def test_infill_inserts_the_spans_into_the_text(lm: Seq2SeqLM) -> None:
     texts = ["___ went up", "the ___ of the _____, and", "the light ___"]
     for text, (best,) in zip(texts, lm.infill_many(texts, Beam(2), Stop(30)), strict=True):
         parts = text.replace("_____", "___").split("___")
@@ -125,7 +125,7 @@ def test_texts_come_back_with_their_blanks_filled(lm: Seq2SeqLM) -> None:
     assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)
 
 
-def test_what_cannot_be(lm: Seq2SeqLM) -> None:
+def test_invalid_requests_are_rejected(lm: Seq2SeqLM) -> None:
     for text in ("no blank here", "a ___ " * 7, "the <extra_id_0> and ___"):
         with pytest.raises(InvalidSetting) as invalid:
             lm.infill(text)
@@ -141,7 +141,7 @@ def test_what_cannot_be(lm: Seq2SeqLM) -> None:
     assert unsupported.value.ability == "next"
 
 
-def test_a_run_that_has_learnt_pairs_fills_nothing(lm: Seq2SeqLM) -> None:
+def test_infill_after_training_on_pairs_is_unsupported(lm: Seq2SeqLM) -> None:
     other = Seq2SeqLM(lm.network, lm.tokenizer)
     other.fills_spans = False
     assert not other.can_infill
