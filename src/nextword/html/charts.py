@@ -217,14 +217,14 @@ def model_key(mark: int) -> str:
 def interval_bar(value: float, low: float | None, high: float | None, start: float, end: float, mark: int = 0) -> str:
     """A value and its interval on the scale start … end, for a table cell that also shows the numbers."""
 
-    def at(v: float) -> float:
+    def x_of(v: float) -> float:
         return 8 + 124 * min(1.0, max(0.0, (v - start) / (end - start))) if end > start else 70
 
     color = f'style="stroke:var(--c{mark % NUM_COLORS})"'
     parts = ['<line class="grid" x1="2" x2="138" y1="9" y2="9"/>']
     if low is not None and high is not None:
-        parts.append(f'<line class="bar" {color} x1="{at(low):.1f}" x2="{at(high):.1f}" y1="9" y2="9"/>')
-    parts.append(f'<line class="value" {color} x1="{at(value):.1f}" x2="{at(value):.1f}" y1="2" y2="16"/>')
+        parts.append(f'<line class="bar" {color} x1="{x_of(low):.1f}" x2="{x_of(high):.1f}" y1="9" y2="9"/>')
+    parts.append(f'<line class="value" {color} x1="{x_of(value):.1f}" x2="{x_of(value):.1f}" y1="2" y2="16"/>')
     return f'<svg class="interval" viewBox="0 0 140 18" aria-hidden="true">{"".join(parts)}</svg>'
 
 
@@ -278,18 +278,18 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
     """
     raw = (high - low) / most
     power = 10.0 ** math.floor(math.log10(raw))
-    found = _multiples(low, high, next(s * power for s in (1, 2, 5, 10) if s * power >= raw * (1 - 1e-9)))
-    return found if len(found) > 1 else ticks(low, high, most + 2)  # a single tick shows no scale
+    values = _multiples(low, high, next(s * power for s in (1, 2, 5, 10) if s * power >= raw * (1 - 1e-9)))
+    return values if len(values) > 1 else ticks(low, high, most + 2)  # a single tick shows no scale
 
 
 def log_ticks(low: float, high: float, most: int = 6) -> list[float]:
     """The densest of 1–2–5, 1–3 and powers of ten that fits, in [low, high] (both positive)."""
     decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
     for digits in ((1, 2, 5), (1, 3), (1,)):
-        found = [d * 10.0**e for e in decades for d in digits if low <= d * 10.0**e <= high]
-        if len(found) <= most:
+        values = [d * 10.0**e for e in decades for d in digits if low <= d * 10.0**e <= high]
+        if len(values) <= most:
             break
-    return found[:: math.ceil(len(found) / most)] if len(found) > 2 else ticks(low, high, most)
+    return values[:: math.ceil(len(values) / most)] if len(values) > 2 else ticks(low, high, most)
 
 
 def needs_log_axis(values: Sequence[float], ratio: float) -> bool:
@@ -302,9 +302,9 @@ def _axis_ticks(axis: Axis, low: float, high: float, most: int) -> list[float]:
         return (log_ticks if axis.log else ticks)(low, high, most)
     if not axis.log:
         return _multiples(low, high, next((t for t in TIME_TICKS if t >= (high - low) / most), TIME_TICKS[-1]))
-    found = [t for t in TIME_TICKS if low <= t <= high]
+    values = [t for t in TIME_TICKS if low <= t <= high]
     # Thin out from the largest down: the end of the budget is the tick a reader looks for.
-    return found[:: -math.ceil(len(found) / most)][::-1] if len(found) > 1 else ticks(low, high, most)
+    return values[:: -math.ceil(len(values) / most)][::-1] if len(values) > 1 else ticks(low, high, most)
 
 
 def _multiples(low: float, high: float, step: float) -> list[float]:

@@ -103,8 +103,8 @@ def _draw_cell(x: float, y: float, cell: float, share: float, tooltip: str, numb
         f'<rect class="share" x="{x + 1:.1f}" y="{y + 1:.1f}" width="{size:g}" height="{size:g}" rx="2" '
         f'fill-opacity="{opacity:.2f}"><title>{escape(tooltip)}</title></rect>'
     )
-    at = f'x="{x + cell / 2:.1f}" y="{y + cell / 2 + 4.5:.1f}"'
-    return rect + (f'<text class="count" {at} text-anchor="middle">{escape(number)}</text>' if number else "")
+    center = f'x="{x + cell / 2:.1f}" y="{y + cell / 2 + 4.5:.1f}"'
+    return rect + (f'<text class="count" {center} text-anchor="middle">{escape(number)}</text>' if number else "")
 
 
 def _largest(row: Sequence[float]) -> int:

@@ -66,9 +66,11 @@ def line(
     middles = [cell[0] for cell in cells]
     axes.plot(x, middles, style, color=color, linewidth=width, markersize=size)
     if bars:
-        for at, cell in zip(x, cells, strict=True):
+        for position, cell in zip(x, cells, strict=True):
             if has_interval(cell):
-                axes.plot([at, at], cell[1:], color=color, linewidth=2.5, alpha=0.45, solid_capstyle="round")
+                axes.plot(
+                    [position, position], cell[1:], color=color, linewidth=2.5, alpha=0.45, solid_capstyle="round"
+                )
     elif all(map(has_interval, cells)):
         _, low, high = zip(*cells, strict=True)
         axes.fill_between(x, low, high, color=color, alpha=0.15, linewidth=0)
@@ -158,11 +160,11 @@ def label_lines(axes: Axes, labels: Sequence[tuple[float, str, str]], gap: float
     to_axes = axes.transData + axes.transAxes.inverted()
     x = axes.get_xlim()[1]
     wanted = sorted((float(to_axes.transform((x, y))[1]), text, color) for y, text, color in labels)
-    for at, (y, text, color) in zip(_move_apart([label[0] for label in wanted], gap), wanted, strict=True):
+    for height, (y, text, color) in zip(_move_apart([label[0] for label in wanted], gap), wanted, strict=True):
         axes.annotate(
             text,
             xy=(1.0, y),
-            xytext=(1.03, at),
+            xytext=(1.03, height),
             xycoords="axes fraction",
             textcoords="axes fraction",
             color=[0.8 * part for part in to_rgb(color)],  # letters are thinner than lines and need more contrast

@@ -73,9 +73,9 @@ def parse_conllu(conllu: Iterable[str]) -> Iterator[Labeled]:
 def label_capitals(corpus: Corpus, split: str) -> Iterator[Labeled]:
     """Sentences of all documents, in a fixed random order, labeled by capitalization."""
     texts = [document.text for document in corpus.documents(split)]
-    for at in np.random.default_rng(0).permutation(len(texts)):
-        for low, high in sentence_spans(texts[at]):
-            words = texts[at][low:high].split()
+    for index in np.random.default_rng(0).permutation(len(texts)):
+        for low, high in sentence_spans(texts[index]):
+            words = texts[index][low:high].split()
             labels: list[Any] = [is_capitalized(word) for word in words]
             if len(words) > 1:
                 yield words, [None, *labels[1:]]
@@ -101,7 +101,7 @@ NO_SENSEVAL = (
 
 class Context(NamedTuple):
     words: list[str]
-    at: int  # index of the word with the sense
+    position: int  # index of the word with the sense
     sense: str
 
 
@@ -212,7 +212,7 @@ def sense_questions(counts: Sequence[int]) -> list[Question]:
     questions = []
     for word, contexts in (read_senseval(path) if path else {}).items():
         parts = [
-            _sample([(c.words, [c.sense if i == c.at else None for i in range(len(c.words))]) for c in part], n)
+            _sample([(c.words, [c.sense if i == c.position else None for i in range(len(c.words))]) for c in part], n)
             for part, n in zip(split_contexts(contexts), counts, strict=True)
         ]
         questions.append(Question(SENSES, word, *parts))

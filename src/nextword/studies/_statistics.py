@@ -116,14 +116,17 @@ def ranges_below(these: Sequence[float], those: Sequence[float]) -> bool | None:
     return True if these[2] < those[1] else False if these[1] > those[2] else None
 
 
+Test = Callable[[Sequence[Any]], bool | None]  # of an interval
+
+
 def judge_interval(
     statement: str,
-    cell: Sequence[float | None],
+    cell: Sequence[Any],
     evidence: str,
     label: str = "95 %",
     digits: int = 3,
     *,
-    test: Callable[[Sequence[float | None]], bool | None] = is_above,
+    test: Test = is_above,
     decides: bool = True,
 ) -> Part:
     """A part that holds if the whole interval passes the test; the interval is its uncertainty."""
@@ -157,7 +160,7 @@ def bleu(sums: np.ndarray) -> np.ndarray:
     metric = _sacrebleu()
 
     def score(row: np.ndarray) -> float:
-        counts, totals = ([int(n) for n in row[at : at + ORDERS]] for at in (0, ORDERS))
+        counts, totals = ([int(n) for n in row[start : start + ORDERS]] for start in (0, ORDERS))
         return float(metric.compute_bleu(counts, totals, int(row[-2]), int(row[-1]), "exp").score)
 
     flat = np.array([score(row) for row in sums.reshape(-1, BLEU_SUMS)])

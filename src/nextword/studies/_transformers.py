@@ -96,10 +96,10 @@ def sample_documents(stream: Stream, tokens: int) -> Stream:
     ends = np.append(starts[1:], len(stream))
     order = np.random.default_rng(0).permutation(len(starts))
     order = order[: 1 + int(np.searchsorted(np.cumsum((ends - starts)[order]), tokens))]
-    at = np.concatenate([np.arange(starts[d], ends[d]) for d in order])
+    kept = np.concatenate([np.arange(starts[d], ends[d]) for d in order])
     documents = np.zeros(len(order), ROW)
     documents["start"] = np.cumsum([0, *(ends - starts)[order][:-1]])
-    return replace(stream, ids=stream.ids[at], marks=stream.marks[at], documents=documents, folder=None)
+    return replace(stream, ids=stream.ids[kept], marks=stream.marks[kept], documents=documents, folder=None)
 
 
 def slices(total: int, size: int) -> Iterator[slice]:
@@ -119,19 +119,19 @@ def scale_weights(network: ScaledNetwork) -> ScaledNetwork:
     return network
 
 
-def make_bert(size: Size, words: Vocabulary, seed: int) -> BERT:
+def make_bert(size: Size, vocabulary: Vocabulary, seed: int) -> BERT:
     torch.manual_seed(seed)
-    return scale_weights(BERT(BERTConfig(**size.shape), words))
+    return scale_weights(BERT(BERTConfig(**size.shape), vocabulary))
 
 
-def masked_lm(size: Size, words: Vocabulary, **options: Any) -> MaskedObjective:
+def masked_lm(size: Size, vocabulary: Vocabulary, **options: Any) -> MaskedObjective:
     """MaskedObjective language modeling on rows of full sentences."""
-    return MaskedObjective({"kind": "sentences", "rows": size.rows, "length": size.length}, words, **options)
+    return MaskedObjective({"kind": "sentences", "rows": size.rows, "length": size.length}, vocabulary, **options)
 
 
-def always_masked(size: Size, words: Vocabulary, **options: Any) -> MaskedObjective:
+def always_masked(size: Size, vocabulary: Vocabulary, **options: Any) -> MaskedObjective:
     """The same with [MASK] at every chosen position: the test that all networks take, however they were trained."""
-    return masked_lm(size, words, masked=1.0, replaced=0.0, **options)
+    return masked_lm(size, vocabulary, masked=1.0, replaced=0.0, **options)
 
 
 # ------------------------------------------------------------------------------------------------ training
@@ -196,10 +196,10 @@ def train_gpt2(seed: int, size: Size, text: Text) -> GPT2:
     return network
 
 
-def predict_next(batch: Batch, words: Vocabulary) -> Batch:
+def predict_next(batch: Batch, vocabulary: Vocabulary) -> Batch:
     """The same rows unmasked; the target of each token is the next one."""
     inputs = Inputs(original_ids(batch), batch.inputs.token_mask)
-    targets = next_token_targets(inputs, words.size)
+    targets = next_token_targets(inputs, vocabulary.size)
     return Batch(inputs, targets, reset_state=True, num_targets=int((targets != IGNORE).sum()))
 
 
@@ -217,8 +217,8 @@ def score_masked(network: Network, objective: MaskedObjective, text: Stream) -> 
     nats, hits = [], []
     for batch in objective.validation_batches(text):
         h = network.hidden(batch.inputs, None)[0][-1]
-        at, targets = masked_positions(batch)
-        log_p = network.readout.log_probs(h.reshape(-1, h.shape[-1])[at])
+        positions, targets = masked_positions(batch)
+        log_p = network.readout.log_probs(h.reshape(-1, h.shape[-1])[positions])
         nats.append(-log_p.gather(1, targets[:, None]).squeeze(1).numpy())
         hits.append((log_p.argmax(1) == targets).numpy())
     return np.concatenate(nats), np.concatenate(hits)
@@ -227,8 +227,8 @@ def score_masked(network: Network, objective: MaskedObjective, text: Stream) -> 
 def masked_positions(batch: Batch) -> tuple[Tensor, Tensor]:
     """The masked positions (n,) in the flattened batch, and the original tokens (n,)."""
     assert batch.target_positions is not None
-    at = batch.target_positions[: batch.num_targets]
-    return at, batch.targets.reshape(-1)[at]
+    positions = batch.target_positions[: batch.num_targets]
+    return positions, batch.targets.reshape(-1)[positions]
 
 
 def original_ids(batch: Batch) -> Tensor:

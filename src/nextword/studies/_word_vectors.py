@@ -54,7 +54,7 @@ Sentence = list[str]
 
 class Place(NamedTuple):
     words: Sequence[str]
-    at: int
+    position: int
 
 
 Reader = Callable[[Sequence[Place]], dict[str, np.ndarray]]  # places → their vectors (n, D), by name of the vector
@@ -118,10 +118,10 @@ def encode_sentences(text: Sequence[Sentence], tokenizer: Lexicon) -> Stream:
 # ------------------------------------------------------------------------------------------------ networks
 
 
-def train_elmo(seed: int, size: Size, text: Stream, words: Vocabulary) -> ELMo:
+def train_elmo(seed: int, size: Size, text: Stream, vocabulary: Vocabulary) -> ELMo:
     torch.manual_seed(seed)
     config = ELMoConfig(width=size.width, cells=CELLS * size.width, layers=size.layers, dropout=0.0, characters=LETTERS)
-    network = ELMo(config, words)
+    network = ELMo(config, vocabulary)
     objective = BidirectionalObjective({"kind": "rows", "rows": size.rows, "length": size.length})
     state: State = None
 
@@ -135,11 +135,11 @@ def train_elmo(seed: int, size: Size, text: Stream, words: Vocabulary) -> ELMo:
     return network
 
 
-def train_skip_gram(seed: int, text: Stream, words: Vocabulary) -> np.ndarray:
+def train_skip_gram(seed: int, text: Stream, vocabulary: Vocabulary) -> np.ndarray:
     """One vector per word: (V, WIDTH)."""
     torch.manual_seed(seed)
-    network = Word2Vec(Word2VecConfig(width=WIDTH), words)
-    objective = NegativeSamplingObjective({"kind": "contexts", "words": 8192}, words)
+    network = Word2Vec(Word2VecConfig(width=WIDTH), vocabulary)
+    objective = NegativeSamplingObjective({"kind": "contexts", "words": 8192}, vocabulary)
     optimizer = torch.optim.SGD(network.parameters(), RATE)
     steps, batches = PASSES * objective.batches_per_epoch(text), objective.batches(text, seed, 0)
     for step in range(steps):
@@ -164,7 +164,7 @@ def make_reader(seed: int, size: Size, text: Words, pieces: int, run: str = "") 
         model, name = wrap_network(network, tokenizer), SMALL
 
     def read(places: Sequence[Place]) -> dict[str, np.ndarray]:
-        static = table[[ids.get(place.words[place.at].lower(), 0) for place in places]]
+        static = table[[ids.get(place.words[place.position].lower(), 0) for place in places]]
         layers = contextual_vectors(model, places)
         names = [f"{name}, layer {i}" if i else f"{name}, input" for i in range(len(layers))]
         return {STATIC: static, **dict(zip(names, layers, strict=True))}
@@ -196,15 +196,17 @@ def contextual_vectors(model: TextModel, places: Sequence[Place]) -> list[np.nda
         which = range(len(widths)) if layers == ALL_LAYERS else layers
         for part in slices(len(near), BATCH):
             embedded = model.embed_words([list(place.words) for place in near[part]], layers)
-            stacked = torch.stack([text.vectors[:, p.at] for text, p in zip(embedded, near[part], strict=True)], 1)
+            stacked = torch.stack(
+                [text.vectors[:, p.position] for text, p in zip(embedded, near[part], strict=True)], 1
+            )
             for i, layer in zip(which, stacked.numpy(), strict=True):
                 vectors[i].append(layer)
     return [np.concatenate(layer) for layer in vectors]
 
 
 def crop(place: Place) -> Place:
-    first = max(0, place.at - REACH)
-    return Place(place.words[first : place.at + REACH + 1], place.at - first)
+    first = max(0, place.position - REACH)
+    return Place(place.words[first : place.position + REACH + 1], place.position - first)
 
 
 def normalize(x: np.ndarray) -> np.ndarray:

@@ -155,11 +155,11 @@ def _prepare_large(corpus: Corpus, settings: Settings, folder: Path) -> tuple[Re
 
 
 def _prepare_small(corpus: Corpus, settings: Settings, folder: Path) -> tuple[Recipe, TextFolder]:
-    at = int(settings.quick)
-    tokenizer, splits = encode_beginning(corpus, PIECES, CHARACTERS[at], HELD[at], 20 * ROWS)
+    is_quick = int(settings.quick)
+    tokenizer, splits = encode_beginning(corpus, PIECES, CHARACTERS[is_quick], HELD[is_quick], 20 * ROWS)
     recipe = with_model(load_recipe(SMALL), **NETWORK, **DROPOUT)
     batches = {"kind": "variable", "rows": ROWS, "length": LENGTH, "spread": LENGTH / 14, "least": 2}
-    phase = {"batches": batches, "optimizer": OPTIMIZER, "clip": CLIP, "steps": 0, "epochs": EPOCHS[at]}
+    phase = {"batches": batches, "optimizer": OPTIMIZER, "clip": CLIP, "steps": 0, "epochs": EPOCHS[is_quick]}
     return with_phase(recipe, **phase, data="", log=10**6, save=1e9), TextFolder.write(folder, tokenizer, **splits)
 
 

@@ -129,8 +129,8 @@ def search_all(
     for ranking, penalty in LENGTH_PENALTY.items():
         for width in WIDTHS:
             texts, scores = [""] * len(sources), np.ones((len(sources), 2))
-            for at in range(0, len(order), BATCH_SIZE):
-                group = order[at : at + BATCH_SIZE]
+            for start in range(0, len(order), BATCH_SIZE):
+                group = order[start : start + BATCH_SIZE]
                 stop = Stop(MAX_LENGTH_RATIO * lengths[group[0]] + EXTRA_TOKENS)
                 best = lm.n_best_many([sources[i] for i in group], Beam(width, length_penalty=penalty), stop, 1)
                 for i, (hypothesis,) in zip(group, best, strict=True):

@@ -173,9 +173,9 @@ def train_counted(network: Network, batches: Iterator[Batch], loss: Callable[[Ba
     return size.steps, tokens, predicted
 
 
-def take_out_spans(batches: Iterator[Batch], words: Vocabulary, seed: int) -> Iterator[Batch]:
+def take_out_spans(batches: Iterator[Batch], vocabulary: Vocabulary, seed: int) -> Iterator[Batch]:
     """The same rows for GLM, with short spans taken out; special tokens stay."""
-    marks, special = PieceMarks.of(words), list(words.special.values())
+    marks, special = PieceMarks.of(vocabulary), list(vocabulary.special.values())
     for step, batch in enumerate(batches):
         ids, sizes = unpad(batch)
         yield span_batch(ids[:, 1:], sizes - 1, special, marks, np.random.default_rng([seed, step]))
@@ -191,10 +191,14 @@ def span_batch(
     begins = chosen & ~np.concatenate([np.zeros((len(chosen), 1), bool), chosen[:, :-1]], 1)
     kinds = np.full(len(ids), TOKENS)
     read, positions, targets = arrange_pieces(ids, chosen, begins, sizes, kinds, draw, marks)
-    at = np.flatnonzero(targets != IGNORE)
+    target_positions = np.flatnonzero(targets != IGNORE)
     inputs = Inputs(torch.from_numpy(read), positions=torch.from_numpy(positions))
     return Batch(
-        inputs, torch.from_numpy(targets), reset_state=True, target_positions=torch.from_numpy(at), num_targets=len(at)
+        inputs,
+        torch.from_numpy(targets),
+        reset_state=True,
+        target_positions=torch.from_numpy(target_positions),
+        num_targets=len(target_positions),
     )
 
 
@@ -336,13 +340,13 @@ Scorer = Callable[[Sequence[Blank], Beams], Tensor]  # log p (all rows of the be
 
 
 @torch.no_grad()
-def predict_at(network: Network, rows: Sequence[Sequence[int]], at: Sequence[int]) -> Tensor:
+def predict_at(network: Network, rows: Sequence[Sequence[int]], positions: Sequence[int]) -> Tensor:
     """log p (n, V) of the token at a position of each row; for a causal network, of the token after it."""
     results = []
     for part in _batch_rows(rows):
         ids, mask = _pad(rows[part], network.device)
         first = torch.arange(len(ids), device=ids.device) * ids.shape[1]
-        places = first + torch.tensor(at[part], device=ids.device)
+        places = first + torch.tensor(positions[part], device=ids.device)
         if isinstance(network, Infilling):
             results.append(network.fill(Inputs(ids, mask), places).float())
         else:
@@ -393,8 +397,8 @@ def beam_search(blanks: Sequence[Blank], scorer: Scorer, steps: int, rules: Rule
         total = (log_p.view(*before.shape, size) + before.unsqueeze(-1)).flatten(1)
         best = total.topk(min(rules.beam, total.shape[1]))
         beams = [
-            [Filling((*beam[i // size].ids, i % size), value) for value, i in zip(values, at, strict=True)]
-            for beam, values, at in zip(beams, best.values.tolist(), best.indices.tolist(), strict=True)
+            [Filling((*beam[i // size].ids, i % size), value) for value, i in zip(values, indices, strict=True)]
+            for beam, values, indices in zip(beams, best.values.tolist(), best.indices.tolist(), strict=True)
         ]
         yield beams
 
@@ -508,14 +512,14 @@ def score_truth(network: Network, blanks: Sequence[Blank], together: bool) -> An
     Either all pieces are masked together, or one by one with the true ones before filled in.
     """
     mask = Marks.of(network.vocabulary).mask
-    rows, at, ids = [], [], []
+    rows, positions, ids = [], [], []
     for blank in blanks:
         for k, id in enumerate(blank.piece):
             visible = () if together else blank.piece[:k]
             rows.append(blank.fill([*visible, *[mask] * (len(blank.piece) - len(visible))]))
-            at.append(len(blank.left) + k)
+            positions.append(len(blank.left) + k)
             ids.append(id)
-    log_p = predict_at(network, rows, at).cpu()
+    log_p = predict_at(network, rows, positions).cpu()
     nats = -log_p.gather(1, torch.tensor(ids).unsqueeze(1)).squeeze(1).double().numpy()
     bounds = np.cumsum([0, *(len(blank.piece) for blank in blanks)])
     best = log_p.argmax(1).tolist()
@@ -528,15 +532,17 @@ def pseudo_likelihood(
 ) -> tuple[np.ndarray, np.ndarray]:
     """log p of each filling and this many context tokens on either side, masked one by one: sum (n,) and mean (n,)."""
     mask = Marks.of(network.vocabulary).mask
-    rows, at, ids, owner = [], [], [], []
+    rows, positions, ids, owner = [], [], [], []
     for i, (blank, filling) in enumerate(fillings):
         row = blank.fill(filling)
         for place in range(len(blank.left) - context, len(blank.left) + len(filling) + context):
             rows.append([*row[:place], mask, *row[place + 1 :]])
-            at.append(place)
+            positions.append(place)
             ids.append(row[place])
             owner.append(i)
-    log_p = predict_at(network, rows, at).cpu().gather(1, torch.tensor(ids).unsqueeze(1)).squeeze(1).double().numpy()
+    log_p = (
+        predict_at(network, rows, positions).cpu().gather(1, torch.tensor(ids).unsqueeze(1)).squeeze(1).double().numpy()
+    )
     total = np.bincount(owner, log_p, len(fillings))
     return total, total / np.bincount(owner, minlength=len(fillings))
 
@@ -642,8 +648,10 @@ def _differences(values: Values, groups: dict[str, np.ndarray]) -> Table:
             cells: list[Cell] = []
             for kind, sign in ((ACCURACY, 1.0), (NATS, -1.0)):
                 this, that = values.get((method, kind)), values.get((other, kind))
-                is_missing = this is None or that is None
-                cells.append(None if is_missing else stats.mean_interval(sign * (this - that)[:, group]))
+                if this is None or that is None:
+                    cells.append(None)
+                else:
+                    cells.append(stats.mean_interval(sign * (this - that)[:, group]))
             rows.append((method, other, words, *cells))
     columns = ("method", "compared with", "words", ACCURACY, NATS)
     title = "Advantage in points and in nats (negative: worse), mean and 95 % interval"

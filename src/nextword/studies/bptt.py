@@ -83,10 +83,10 @@ def make_layouts(length: int) -> dict[str, dict[str, Any]]:
 
 
 def measure(settings: Settings, progress: Progress) -> Measured:
-    corpus, at = open_text(settings.data), int(settings.quick)
-    epochs, seeds = EPOCHS[at], settings.seeds
+    corpus, is_quick = open_text(settings.data), int(settings.quick)
+    epochs, seeds = EPOCHS[is_quick], settings.seeds
     lengths = LENGTHS[:1] if settings.quick else LENGTHS
-    tokenizer, ids = encode_beginning(corpus, PIECES, CHARACTERS[at], HELD[at], 4 * TOKENS)
+    tokenizer, ids = encode_beginning(corpus, PIECES, CHARACTERS[is_quick], HELD[is_quick], 4 * TOKENS)
     runs: dict[tuple[Any, ...], Any] = {}
     total = len(seeds) * (len(lengths) * len(make_layouts(1)) - len(lengths) + 1)
     with tempfile.TemporaryDirectory() as folder:

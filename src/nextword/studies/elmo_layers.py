@@ -179,23 +179,23 @@ Key = tuple[str, str, float, int]  # task, place, λ, seed
 
 def measure(settings: Settings, progress: Progress) -> Measured:
     size, seeds = QUICK if settings.quick else WITH_RUN if settings.run else FULL, settings.seeds
-    with tempfile.TemporaryDirectory() as folder:
-        here = Path(folder)
-        with nullcontext() if settings.run else cache_in(here / "cache"):
-            source, columns = write_tasks(here / "tasks", size.sentences)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with nullcontext() if settings.run else cache_in(folder / "cache"):
+            source, columns = write_tasks(folder / "tasks", size.sentences)
             text = settings.data or default_name()
-            elmo = Path(settings.run).resolve() if settings.run else train_elmo(here / "elmo", text, seeds[0], size)
+            elmo = Path(settings.run).resolve() if settings.run else train_elmo(folder / "elmo", text, seeds[0], size)
             lm: TextModel = load(elmo)
             vectors = ContextualVectors(lm, elmo)
             if vectors.layers < 2:
                 raise Unsupported(
                     f"{elmo} has only one layer as wide as its last, so there is nothing to mix.", ability="embed"
                 )
-            inputs = str(elmo), str(here / "tasks")
+            inputs = str(elmo), str(folder / "tasks")
             cache_vectors(*inputs, next(iter(columns.values())), size)  # all tasks have the same words
             keys = [(task, *variant, seed) for task in columns for variant in _variants() for seed in seeds]
             jobs: dict[Any, Any] = {
-                key: (run_tagger, (*inputs, str(here / "runs" / str(i)), columns[key[0]], *key[1:], size))
+                key: (run_tagger, (*inputs, str(folder / "runs" / str(i)), columns[key[0]], *key[1:], size))
                 for i, key in enumerate(keys)
             }
             runs = run_parallel(jobs, progress)
@@ -221,9 +221,9 @@ def distance_from_equal(weights: Sequence[float]) -> float:
 
 
 def make_tables(runs: Mapping[Key, Tagger], tasks: Sequence[str], seeds: Sequence[int]) -> dict[str, Table]:
-    def weights(task: str, place: str, penalty: float, at: str = "") -> np.ndarray:
+    def weights(task: str, place: str, penalty: float, mix: str = "") -> np.ndarray:
         """(seeds, layers), in %."""
-        return 100 * np.array([runs[task, place, penalty, seed].mixes[at or place][0] for seed in seeds])
+        return 100 * np.array([runs[task, place, penalty, seed].mixes[mix or place][0] for seed in seeds])
 
     def scores(task: str, place: str, penalty: float = USUAL) -> list[float]:
         return [runs[task, place, penalty, seed].score for seed in seeds]
@@ -304,58 +304,47 @@ def judge(tables: Tables) -> list[Part]:
 def _makes_equal(tables: Tables, task: str) -> Part:
     cell = tables["effect"].cell(SHRINKS, task=task)
     free, held = (tables["mixes"].cell(DISTANCE, task=task, λ=penalty)[0] for penalty in (FREE, HELD))
-    return Part(
+    return stats.judge_interval(
         f"A large λ makes the weights more equal ({task}).",
-        stats.is_above(cell),
+        cell,
         f"For {task}, the mix is {free:.1f} % from equal with λ = 0 and {held:.1f} % with λ = 1.",
-        f"difference in points: {stats.format_interval(cell, 1)}",
+        "difference in points",
+        digits=1,
     )
 
 
 def _uses_layer_1(first: Table, task: str) -> Part:
     weight, other, cell = (first.cell(column, task=task) for column in (LAYER_1, RIVAL, MORE))
     amount, word = stats.more_or_less(cell[0], 1)
-    return Part(
-        f"Without a penalty, layer 1 has the largest weight ({task}).",
-        stats.is_above(cell),
-        f"For {task}, layer 1 has a weight of {weight[0]:.1f} %, {amount} points {word} than {other}.",
-        f"difference in points: {stats.format_interval(cell, 1)}",
-    )
+    statement = f"Without a penalty, layer 1 has the largest weight ({task})."
+    evidence = f"For {task}, layer 1 has a weight of {weight[0]:.1f} %, {amount} points {word} than {other}."
+    return stats.judge_interval(statement, cell, evidence, "difference in points", 1)
 
 
 def _differ(a: str, b: str, between: Cell, within: float, cell: Cell) -> Part:
-    return Part(
-        f"The mixes of {a} and {b} differ by more than those of two seeds.",
-        stats.is_above(cell),
-        f"{a.capitalize()} and {b} are {between[0]:.1f} % apart, two seeds of one task {within:.1f} %.",
-        f"difference in points: {stats.format_interval(cell, 1)}",
-    )
+    statement = f"The mixes of {a} and {b} differ by more than those of two seeds."
+    evidence = f"{a.capitalize()} and {b} are {between[0]:.1f} % apart, two seeds of one task {within:.1f} %."
+    return stats.judge_interval(statement, cell, evidence, "difference in points", 1)
 
 
 def _scores_better(tables: Tables, task: str) -> Part:
     cell = tables["effect"].cell(GAIN, task=task)
-    return Part(
-        f"A small λ scores better than a large one ({task}).",
-        stats.is_above(cell),
-        f"For {task}, λ = {USUAL:g} is {stats.format_gain(cell[0], 'points', 2)} than λ = 1.",
-        f"points better: {stats.format_interval(cell, 2)}",
-        decides=False,
-    )
+    statement = f"A small λ scores better than a large one ({task})."
+    evidence = f"For {task}, λ = {USUAL:g} is {stats.format_gain(cell[0], 'points', 2)} than λ = 1."
+    return stats.judge_interval(statement, cell, evidence, "points better", 2, decides=False)
 
 
 def _compare_place(tables: Tables, task: str, place: str) -> Part:
     score, cell = (tables["places"].cell(column, task=task, place=place) for column in (SCORE, FROM_INPUT))
-    statement, how = {
-        "none": ("Without ELMo the tagger is worse than with it at the input", "without ELMo"),
-        "output": ("ELMo at the output is better than at the input", "with a mix at the output"),
-        "both": ("ELMo at both is better than at the input alone", "with a mix at both"),
+    statement, how, test = {
+        "none": ("Without ELMo the tagger is worse than with it at the input", "without ELMo", stats.is_below),
+        "output": ("ELMo at the output is better than at the input", "with a mix at the output", stats.is_above),
+        "both": ("ELMo at both is better than at the input alone", "with a mix at both", stats.is_above),
     }[place]
-    return Part(
-        f"{statement} ({task}).",
-        (stats.is_below if place == "none" else stats.is_above)(cell),
-        f"{task.capitalize()} {how}: {score[0]:.1f} %, {stats.format_gain(cell[0], 'points', 2)} than at the input.",
-        f"difference in points: {stats.format_interval(cell, 2)}",
-        decides=False,
+    gain = stats.format_gain(cell[0], "points", 2)
+    evidence = f"{task.capitalize()} {how}: {score[0]:.1f} %, {gain} than at the input."
+    return stats.judge_interval(
+        f"{statement} ({task}).", cell, evidence, "difference in points", 2, test=test, decides=False
     )
 
 
@@ -376,22 +365,22 @@ def _draw_weights(table: Table, axes: plot.Axes) -> None:
     """A bar for each task and λ, divided into layers."""
     layers = [i for i, name in enumerate(table.columns) if name.startswith("layer")]
     names: list[str] = []
-    at: list[float] = []
+    positions: list[float] = []
     y = 0.0
     for row in table.rows:
         is_first = row[1] == table.rows[0][1]
-        y += 0.6 if at and is_first else 0.0  # a gap between tasks
+        y += 0.6 if positions and is_first else 0.0  # a gap between tasks
         left = 0.0
         for i, color in zip(layers, LAYER_COLORS * len(layers), strict=False):
             share = row[i][0]
-            label = None if at else table.columns[i].removesuffix(", %")
+            label = None if positions else table.columns[i].removesuffix(", %")
             axes.barh(y, share, left=left, height=0.8, color=color, label=label)
             axes.text(left + share / 2, y, f"{share:.0f}", ha="center", va="center", color="white", fontsize=8)
             left += share
         names.append(f"{row[0]}, λ = {row[1]:g}" if is_first else f"λ = {row[1]:g}")
-        at.append(y)
+        positions.append(y)
         y += 1.0
-    axes.set_yticks(at, names, color=plot.INK)
+    axes.set_yticks(positions, names, color=plot.INK)
     axes.set(ylim=(y - 0.4, -0.6), xlim=(0, 100.5), xlabel="weight in %, median over seeds")
     axes.grid(visible=False)
     axes.set_title("The mix at the input")
@@ -399,14 +388,13 @@ def _draw_weights(table: Table, axes: plot.Axes) -> None:
 
 
 def _draw_distances(table: Table, axes: plot.Axes) -> None:
-    labels = []
-    penalties = list(dict.fromkeys(table.column("λ")))
-    for task, color in zip(dict.fromkeys(table.column("task")), TASK_COLORS, strict=False):
-        cells = table.column(DISTANCE, task=task)
-        labels.append((plot.line(axes, range(len(cells)), cells, color, bars=True, width=1.2), task, color))
-    axes.set_xticks(range(len(penalties)), [f"{penalty:g}" for penalty in penalties])
-    axes.set(xlabel="λ", ylabel="distance from equal weights, %", ylim=(0, None), title="Distance from equal weights")
-    plot.label_lines(axes, labels)
+    penalties = [f"{penalty:g}" for penalty in dict.fromkeys(table.column("λ"))]
+    tasks = dict.fromkeys(table.column("task"))
+    curves = [(task, table.column(DISTANCE, task=task), color) for task, color in zip(tasks, TASK_COLORS, strict=False)]
+    plot.lines(
+        axes, curves, ticks=penalties, bars=True, width=1.2,
+        xlabel="λ", ylabel="distance from equal weights, %", ylim=(0, None), title="Distance from equal weights",
+    )  # fmt: skip
 
 
 def _draw_places(table: Table, axes: plot.Axes) -> None:

@@ -117,8 +117,8 @@ class KnownLanguage:
         epoch = 0
         while True:
             order = np.random.default_rng([seed, epoch]).permutation(len(self.train))
-            for at in range(0, len(order) - rows + 1, rows):
-                ids = torch.from_numpy(self.train[order[at : at + rows]])
+            for start in range(0, len(order) - rows + 1, rows):
+                ids = torch.from_numpy(self.train[order[start : start + rows]])
                 begin = torch.full((rows, 1), self.vocabulary.begin)
                 inputs = Inputs(torch.cat([begin, ids[:, :-1]], 1))
                 yield Batch(inputs, ids, reset_state=True, epoch=epoch, num_targets=ids.numel())
@@ -143,8 +143,8 @@ def make_language(corpus: Corpus, size: TranslatorSize, length: int, folder: Pat
 def sample_rows(model: NGram, count: int, length: int, seed: int = 0) -> np.ndarray:
     """(count, length) ids sampled from a model."""
     generator, parts = torch.Generator().manual_seed(seed), []
-    for at in range(0, count, SAMPLE_ROWS):
-        last, state = model.start(min(SAMPLE_ROWS, count - at))
+    for start in range(0, count, SAMPLE_ROWS):
+        last, state = model.start(min(SAMPLE_ROWS, count - start))
         rows = []
         for _ in range(length):
             log_p, state = model.step(last, state)
@@ -239,21 +239,21 @@ def predict_given_truth(network: Seq2Seq, pairs: PairData) -> list[str]:
     """The most likely token at each position of each held-out target, given the true tokens before it, as a text."""
     objective = Seq2SeqObjective({"rows": 64, "length": 10**6})
     order, texts = objective.layout.validation_order(pairs.test), [""] * len(pairs.targets)
-    at = 0
+    row_index = 0
     for batch in objective.validation_batches(pairs.test):
         batch = to_device(batch, network.device)
         choices = network.readout.log_probs(network.hidden(batch.inputs, None)[0][-1]).argmax(-1).cpu().numpy()
         is_target = (batch.targets >= 0).cpu().numpy()
         for row, keep in zip(choices, is_target, strict=True):
             ids = [int(id) for id in row[keep] if id not in pairs.tokenizer.special.values()]
-            texts[order[at]] = pairs.tokenizer.decode(ids).strip()
-            at += 1
+            texts[order[row_index]] = pairs.tokenizer.decode(ids).strip()
+            row_index += 1
     return texts
 
 
-def sum_stretch(values: np.ndarray, at: int | None = None) -> np.ndarray:
+def sum_stretch(values: np.ndarray, stretch: int | None = None) -> np.ndarray:
     """(seeds, n, GENERATED) → (seeds, n, 2): sum and count over one stretch, or over all positions."""
-    part = values if at is None else np.array_split(values, STRETCHES, axis=2)[at]
+    part = values if stretch is None else np.array_split(values, STRETCHES, axis=2)[stretch]
     return np.stack([part.sum(2), np.full(part.shape[:2], part.shape[2])], 2)
 
 
@@ -264,7 +264,9 @@ def _continuation(runs: dict[Any, Any]) -> Table:
     for name in NETWORKS:
         for fed in (TRUTH, OWN):
             values = stack_seeds(runs, (CONTINUATION, name), fed)
-            cells = (stats.score_interval(stats.ratio, sum_stretch(values, at)) for at in (None, *range(STRETCHES)))
+            cells = (
+                stats.score_interval(stats.ratio, sum_stretch(values, stretch)) for stretch in (None, *range(STRETCHES))
+            )
             rows.append((name, fed, *cells))
     title = "Continuation: KL(truth ‖ network) of the next token in nats, by position in the generated text"
     return Table(title, ("training", "fed", "all", *stretches), rows)
@@ -289,9 +291,9 @@ def _translation(runs: dict[Any, Any]) -> Table:
 def _differences(runs: dict[Any, Any]) -> Table:
     """What decides, paired by seed and text."""
 
-    def gap(name: str, at: int | None = None) -> tuple[np.ndarray, np.ndarray]:
+    def gap(name: str, stretch: int | None = None) -> tuple[np.ndarray, np.ndarray]:
         own, truth = (stack_seeds(runs, (CONTINUATION, name), fed) for fed in (OWN, TRUTH))
-        return sum_stretch(own, at), sum_stretch(truth, at)
+        return sum_stretch(own, stretch), sum_stretch(truth, stretch)
 
     def compare_gaps(these: tuple[np.ndarray, np.ndarray], those: tuple[np.ndarray, np.ndarray]) -> list[float]:
         return stats.score_interval(

@@ -165,9 +165,9 @@ def train_units(
         optimizer.zero_grad()
         objective.loss(network, batch, None).value.backward()
         optimizer.step()
-    whole = CausalObjective({"kind": "windows", "rows": len(held) - CONTEXT, "context": CONTEXT})
+    held_objective = CausalObjective({"kind": "windows", "rows": len(held) - CONTEXT, "context": CONTEXT})
     with torch.no_grad():
-        batch = next(whole.batches(Stream.from_ids(held), 0, 0))
+        batch = next(held_objective.batches(Stream.from_ids(held), 0, 0))
         loss = objective.loss(network, batch, None)
         units = network.hidden(batch.inputs, None)[0][-1][:, -1]  # (N, h)
     return count_distinct(units), count_features(units), float(loss.nats) / loss.count / math.log(2)

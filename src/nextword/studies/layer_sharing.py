@@ -80,10 +80,10 @@ class SharedEncoder(BidirectionalEncoder):
 
 def measure(settings: Settings, progress: Progress) -> Measured:
     corpus = open_text(settings.data)
-    size, one = (QUICK, QUICK_ONE) if settings.quick else (FULL, ONE)
+    size, first = (QUICK, QUICK_ONE) if settings.quick else (FULL, ONE)
     text, tokenizer = encode_corpus(corpus, PIECES)
     require(len(text.train), MIN_TOKENS, "training tokens", corpus)
-    runs = run_parallel({(seed,): (run_seed, (seed, size, one, text)) for seed in settings.seeds}, progress)
+    runs = run_parallel({(seed,): (run_seed, (seed, size, first, text)) for seed in settings.seeds}, progress)
     nats, hits = ({share: stack_seeds(runs, (), share, i) for share in SHARE} for i in (0, 1))
     baseline = frequency_nats(text.train, always_masked(size, text.vocabulary), text.test, text.vocabulary.size)
     with isolated():
@@ -112,16 +112,16 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens, {len(baseline):,} masked tokens of a "
         f"held-out text; WordPiece of {len(tokenizer):,}",
         "network": f"BERT, {size.describe_network()}",
-        "training": f"one layer: {one.describe_training()}; copied into {size.layers}: {size.describe_training()}",
+        "training": f"one layer: {first.describe_training()}; copied into {size.layers}: {size.describe_training()}",
         "intervals": stats.INTERVALS,
     }
 
 
-def run_seed(seed: int, size: Size, one: Size, text: Text) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def run_seed(seed: int, size: Size, first: Size, text: Text) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Nats and hits of the masked tokens for each variant, all continued from the same layer."""
     torch.manual_seed(seed)
-    layer = scale_weights(SharedEncoder(BERTConfig(**one.shape), text.vocabulary, ALL))
-    train_on(layer, masked_lm(one, text.vocabulary), text.train, seed, one)
+    layer = scale_weights(SharedEncoder(BERTConfig(**first.shape), text.vocabulary, ALL))
+    train_on(layer, masked_lm(first, text.vocabulary), text.train, seed, first)
     scores = {}
     for share in SHARE:
         network = stack_layers(layer, share, size.layers)
@@ -130,10 +130,10 @@ def run_seed(seed: int, size: Size, one: Size, text: Text) -> dict[str, tuple[np
     return scores
 
 
-def stack_layers(one: SharedEncoder, share: str, layers: int) -> SharedEncoder:
+def stack_layers(layer: SharedEncoder, share: str, layers: int) -> SharedEncoder:
     """A network whose layers are all copies of the only layer of `one`."""
-    network = SharedEncoder(replace(one.config, layers=layers), one.vocabulary, share)
-    weights = one.state_dict()
+    network = SharedEncoder(replace(layer.config, layers=layers), layer.vocabulary, share)
+    weights = layer.state_dict()
     sources = {name: re.sub(r"^(attending|feeding)\.\d+\.", r"\1.0.", name) for name in network.state_dict()}
     network.load_state_dict({name: weights[source] for name, source in sources.items()})
     return network

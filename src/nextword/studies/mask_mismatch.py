@@ -226,9 +226,9 @@ def score_visible(network: BERT, objective: MaskedObjective, text: Stream) -> np
     """Nats of the tokens that an objective would mask, given unmasked."""
     nats = []
     for batch in objective.validation_batches(text):
-        at, targets = masked_positions(batch)
+        positions, targets = masked_positions(batch)
         h = network.hidden(Inputs(original_ids(batch), batch.inputs.token_mask), None)[0][-1]
-        nats.append(network.readout.nll(h.reshape(-1, h.shape[-1])[at], targets).numpy())
+        nats.append(network.readout.nll(h.reshape(-1, h.shape[-1])[positions], targets).numpy())
     return np.concatenate(nats)
 
 

@@ -68,12 +68,12 @@ class Holes(NamedTuple):
 
     ids: np.ndarray  # (n, length)
     is_token: np.ndarray  # (n, length) False at padding
-    at: np.ndarray  # (n,)
+    positions: np.ndarray  # (n,)
 
     @property
     def targets(self) -> np.ndarray:
         """(n,) the masked tokens."""
-        return self.ids[np.arange(len(self.at)), self.at]
+        return self.ids[np.arange(len(self.positions)), self.positions]
 
 
 # ------------------------------------------------------------------------------------------------ measure
@@ -84,7 +84,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     size = QUICK if settings.quick else FULL
     text, tokenizer = encode_corpus(corpus, PIECES)
     holes = make_holes(text.test, size, text.vocabulary)
-    require(len(holes.at), MIN_ROWS, "held-out rows of full sentences", corpus)
+    require(len(holes.positions), MIN_ROWS, "held-out rows of full sentences", corpus)
     fewer = replace(size, steps=max(1, round(PREDICTED * size.steps)))
     jobs: dict[Any, Any] = {}
     for seed in seeds:
@@ -100,7 +100,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         "places": _by_place(holes, nats),
     }, {
         "data": f"{describe_corpus(corpus)}: {len(text.train):,} training tokens, one masked token in each of "
-        f"{len(holes.at):,} held-out rows; WordPiece of {len(tokenizer):,}",
+        f"{len(holes.positions):,} held-out rows; WordPiece of {len(tokenizer):,}",
         "networks": f"BERT and GPT-2, {size.describe_network()}",
         "training": f"{size.describe_training()}; “{FEWER}”: {fewer.steps:,} steps",
         "rescoring": f"the {CANDIDATES} most likely tokens, by the rest of the row",
@@ -108,14 +108,14 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     }
 
 
-def make_holes(stream: Stream, size: Size, words: Vocabulary) -> Holes:
+def make_holes(stream: Stream, size: Size, vocabulary: Vocabulary) -> Holes:
     """One fixed random position in each row; special tokens are never masked."""
     ids, masks = [], []
-    for batch in masked_lm(size, words).validation_batches(stream):
+    for batch in masked_lm(size, vocabulary).validation_batches(stream):
         ids.append(original_ids(batch))
         masks.append(batch.inputs.token_mask)
     rows, is_token = torch.cat(ids).numpy(), torch.cat([mask for mask in masks if mask is not None]).numpy()
-    is_word = is_token & ~np.isin(rows, list(words.special.values()))
+    is_word = is_token & ~np.isin(rows, list(vocabulary.special.values()))
     keep = is_word.any(1)
     rows, is_token, is_word = rows[keep], is_token[keep], is_word[keep]
     chance = np.random.default_rng(0).random(rows.shape) * is_word
@@ -130,18 +130,20 @@ def run_bert(seed: int, size: Size, text: Text, holes: Holes) -> dict[str, Score
     mask = Marks.of(text.vocabulary).mask
     parts = []
     with torch.no_grad():
-        for part in slices(len(holes.at), BATCH):
-            ids, at = torch.from_numpy(holes.ids[part]).clone(), torch.from_numpy(holes.at[part])
+        for part in slices(len(holes.positions), BATCH):
+            ids, positions = torch.from_numpy(holes.ids[part]).clone(), torch.from_numpy(holes.positions[part])
             rows = torch.arange(len(ids))
-            ids[rows, at] = mask
-            parts.append(network.fill(Inputs(ids, torch.from_numpy(holes.is_token[part])), rows * size.length + at))
+            ids[rows, positions] = mask
+            parts.append(
+                network.fill(Inputs(ids, torch.from_numpy(holes.is_token[part])), rows * size.length + positions)
+            )
     return {BERT: _score(torch.cat(parts), holes)}
 
 
 def run_gpt2(seed: int, size: Size, text: Text, holes: Holes, with_rescoring: bool) -> dict[str, Scores]:
     network = train_gpt2(seed, size, text)
     with torch.no_grad():
-        log_p = torch.cat([predict_from_left(network, holes, part) for part in slices(len(holes.at), BATCH)])
+        log_p = torch.cat([predict_from_left(network, holes, part) for part in slices(len(holes.positions), BATCH)])
         if not with_rescoring:
             return {FEWER: _score(log_p, holes)}
         return {GPT: _score(log_p, holes), RESCORED: _score(rescore(network, log_p, holes), holes)}
@@ -150,7 +152,7 @@ def run_gpt2(seed: int, size: Size, text: Text, holes: Holes, with_rescoring: bo
 def predict_from_left(network: Network, holes: Holes, part: slice) -> Tensor:
     """log p of every token at the masked position, given the left context: (n, V)."""
     h = network.hidden(Inputs(torch.from_numpy(holes.ids[part])), None)[0][-1]
-    return network.readout.log_probs(h[torch.arange(len(h)), torch.from_numpy(holes.at[part]) - 1])
+    return network.readout.log_probs(h[torch.arange(len(h)), torch.from_numpy(holes.positions[part]) - 1])
 
 
 def rescore(network: Network, log_p: Tensor, holes: Holes) -> Tensor:
@@ -162,12 +164,12 @@ def rescore(network: Network, log_p: Tensor, holes: Holes) -> Tensor:
 
 def _score_rest(network: Network, holes: Holes, part: slice, candidates: Tensor) -> Tensor:
     """log p of what follows the masked position of one row, for each candidate: (k,)."""
-    row, at = torch.from_numpy(holes.ids[part])[0], int(holes.at[part][0])
+    row, position = torch.from_numpy(holes.ids[part])[0], int(holes.positions[part][0])
     end = int(holes.is_token[part].sum())
     ids = row[:end].repeat(candidates.shape[1], 1)
-    ids[:, at] = candidates[0]
-    h = network.hidden(Inputs(ids), None)[0][-1][:, at : end - 1]
-    targets = ids[:, at + 1 :]
+    ids[:, position] = candidates[0]
+    h = network.hidden(Inputs(ids), None)[0][-1][:, position : end - 1]
+    targets = ids[:, position + 1 :]
     return -network.readout.nll(h.reshape(-1, h.shape[-1]), targets.reshape(-1)).view(targets.shape).sum(1)
 
 
@@ -202,7 +204,7 @@ def _differences(nats: dict[str, np.ndarray], hits: dict[str, np.ndarray]) -> Ta
 
 
 def _by_place(holes: Holes, nats: dict[str, np.ndarray]) -> Table:
-    left = holes.at - 1  # [CLS] is not a word
+    left = holes.positions - 1  # [CLS] is not a word
     rows = []
     for low, high in PLACES:
         inside = (low <= left) & (left <= high)

@@ -175,9 +175,9 @@ def find_new(longest: np.ndarray, stream: np.ndarray, boundary: int, n: int) -> 
 
     Near the beginning of a line both are as long as possible: they start with the line.
     """
-    at = np.arange(len(stream))
-    line = np.maximum.accumulate(np.where(stream == boundary, at, 0))  # start of the line that a token ends
-    before = at[1:] - line[:-1]  # tokens before, including the line's beginning
+    positions = np.arange(len(stream))
+    line = np.maximum.accumulate(np.where(stream == boundary, positions, 0))  # start of the line that a token ends
+    before = positions[1:] - line[:-1]  # tokens before, including the line's beginning
     return longest[1:] < np.minimum(n, before + 1), longest[:-1] < np.minimum(n - 1, before)
 
 
@@ -317,7 +317,7 @@ def _is_impossible(table: Table) -> Part:
 def _best_order(rows: Mapping[str, Sequence[float]]) -> tuple[str, int]:
     """The best estimator and its best n."""
     names = [(name, n) for name, row in rows.items() for n in range(1, len(row) + 1)]
-    return min(names, key=lambda at: rows[at[0]][at[1] - 1])
+    return min(names, key=lambda pair: rows[pair[0]][pair[1] - 1])
 
 
 def _is_fixed(table: Table) -> Part:
@@ -345,13 +345,13 @@ def _is_fixed(table: Table) -> Part:
 
 def _table_grows(table: Table) -> Part:
     sizes, compact, entries, ratios = (table.column(name) for name in (FAST, COMPACT, ENTRIES, RATIO))
-    at = min(USUAL_ORDER, len(sizes)) - 1
+    usual = min(USUAL_ORDER, len(sizes)) - 1
     return Part(
         "The table grows with n.",
         all(b > a for column in (sizes, compact, entries) for a, b in pairwise(column)),
-        f"{format_cell(entries[0])} n-grams at n = 1 become {format_cell(entries[at])} at n = {at + 1}. On disk "
-        f"{format_cell(sizes[0])} MB become {format_cell(sizes[at])}, {ratios[at]:.1f} times the text; the compact "
-        f"layout takes {format_cell(compact[at])}.",
+        f"{format_cell(entries[0])} n-grams at n = 1 become {format_cell(entries[usual])} at n = {usual + 1}. On disk "
+        f"{format_cell(sizes[0])} MB become {format_cell(sizes[usual])}, {ratios[usual]:.1f} times the text; the "
+        f"compact layout takes {format_cell(compact[usual])}.",
         "counted, not estimated",
     )
 

@@ -96,12 +96,12 @@ class NeighborPairs(SentencePairs):
 
 def find_passages(sentences: Sentences, each: int, room: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Start, middle, end and document of every run of 2 · each sentences that fits into the room."""
-    at = np.arange(len(sentences) - 2 * each + 1)
+    starts = np.arange(len(sentences) - 2 * each + 1)
     document = np.searchsorted(sentences.documents, np.arange(len(sentences)), side="right") - 1
-    first, middle = sentences.first[at], sentences.first[at + each]
-    last = sentences.last[at + 2 * each - 1]
-    fits = (document[at] == document[at + 2 * each - 1]) & (last - first <= room)
-    return first[fits], middle[fits], last[fits], document[at[fits]]
+    first, middle = sentences.first[starts], sentences.first[starts + each]
+    last = sentences.last[starts + 2 * each - 1]
+    fits = (document[starts] == document[starts + 2 * each - 1]) & (last - first <= room)
+    return first[fits], middle[fits], last[fits], document[starts[fits]]
 
 
 def find_strangers(lengths: np.ndarray, document: np.ndarray, draw: np.random.Generator) -> np.ndarray:
@@ -115,9 +115,9 @@ def find_strangers(lengths: np.ndarray, document: np.ndarray, draw: np.random.Ge
     return np.where(same, further, other)
 
 
-def make_objective(pair: str, size: Size, words: Vocabulary) -> MaskedObjective:
+def make_objective(pair: str, size: Size, vocabulary: Vocabulary) -> MaskedObjective:
     batches = {"kind": "pairs", "rows": size.rows, "length": size.length, "pair": pair}
-    objective = MaskedObjective(batches, words, pair_weight=WEIGHT)
+    objective = MaskedObjective(batches, vocabulary, pair_weight=WEIGHT)
     objective.layout = NeighborPairs(size.rows, size.length, pair, each=SENTENCES)
     return objective
 
@@ -320,8 +320,8 @@ def _draw_transfer(table: Table, axes: plot.Axes) -> None:
 def _draw_lengths(table: Table, axes: plot.Axes) -> None:
     x, y = table.column("row length"), table.column(ACCURACY)
     axes.bar(range(len(x)), y, color="#bbbbbb", width=0.6)
-    for at, value in enumerate(y):
-        axes.annotate(f"{value:.1f}", (at, value), (0, 3), textcoords="offset points", ha="center", fontsize=9)
+    for i, value in enumerate(y):
+        axes.annotate(f"{value:.1f}", (i, value), (0, 3), textcoords="offset points", ha="center", fontsize=9)
     axes.set_xticks(range(len(x)), [str(length) for length in x])
     axes.set(
         xlabel="row length, tokens",

@@ -386,11 +386,13 @@ def _is_below(tables: Tables, network: str) -> Part:
     best, depth = tables["best"], max(tables["layers"].column("layer", network=network))
     tag, sense = (round(best.cell(task, network=network)[0]) for task in (TAGS, SENSES))
     cell = best.cell("layers apart", network=network)
-    return Part(
+    return stats.judge_interval(
         f"The best layer for parts of speech is below the best layer for senses ({network}).",
-        stats.is_above(cell, 0.5),  # layers are whole numbers: at least one apart, or none
+        cell,
         f"In {network} the best layer for parts of speech is {tag} of {depth}, the best for senses {sense}.",
-        f"layers apart: {stats.format_interval(cell, 1)}",
+        "layers apart",
+        digits=1,
+        test=lambda cell: stats.is_above(cell, 0.5),  # layers are whole numbers: at least one apart, or none
     )
 
 
@@ -463,9 +465,17 @@ def _draw_task(table: Table, best: Table, name: str, axes: plot.Axes) -> None:
         layers, cells = table.column("layer", network=network), table.column(name, network=network)
         labels.append((plot.line(axes, layers, cells, color, width=1.6), network, color))
         top = round(best.cell(name, network=network)[0])
-        at = (top, cells[top][0])
-        axes.plot(*at, "o", color=color, markersize=12, fillstyle="none", markeredgewidth=1.6)
-        axes.annotate(f"{at[1]:.1f}", at, (0, 12), textcoords="offset points", ha="center", fontsize=9, color=plot.INK)
+        best_point = (top, cells[top][0])
+        axes.plot(*best_point, "o", color=color, markersize=12, fillstyle="none", markeredgewidth=1.6)
+        axes.annotate(
+            f"{best_point[1]:.1f}",
+            best_point,
+            (0, 12),
+            textcoords="offset points",
+            ha="center",
+            fontsize=9,
+            color=plot.INK,
+        )
         axes.set_xticks(range(max(layers) + 1))
     axes.set(xlabel="layer (0: embedding; circle: best on validation text)", ylabel="accuracy, %")
     axes.margins(y=0.18)
@@ -478,5 +488,5 @@ def _draw_baseline(accuracy: float, axes: plot.Axes) -> None:
     low, high = axes.get_ylim()
     if accuracy > low - 0.5 * (high - low):
         axes.axhline(accuracy, color=plot.GREY, linewidth=1, linestyle=":")
-        at, offset = (axes.get_xlim()[1], accuracy), (0, 3)
-        axes.annotate(COMMON, at, offset, textcoords="offset points", ha="right", fontsize=8, color=plot.GREY)
+        corner, offset = (axes.get_xlim()[1], accuracy), (0, 3)
+        axes.annotate(COMMON, corner, offset, textcoords="offset points", ha="right", fontsize=8, color=plot.GREY)

@@ -254,8 +254,8 @@ def _encode_text(corpus: Corpus, size: Size) -> Text:
     def encode(split: str, tokens: int) -> np.ndarray:
         documents = [document.text for document in corpus.documents(split)]
         parts: list[np.ndarray] = []
-        for at in np.random.default_rng(0).permutation(len(documents)):
-            parts.append(np.asarray(tokenizer.encode(documents[at]).ids))
+        for index in np.random.default_rng(0).permutation(len(documents)):
+            parts.append(np.asarray(tokenizer.encode(documents[index]).ids))
             if sum(map(len, parts)) >= tokens:
                 break
         ids = np.concatenate(parts)[:tokens] if parts else np.zeros(0, np.int64)
@@ -430,12 +430,12 @@ def _draw_rates(table: Table, axes: plot.Axes, drop: float, title: str) -> None:
         y = table.column(VALID, optimizer=name, dropout=drop)
         places = range(1, len(y) + 1)
         axes.plot(places, y, dash, marker=marker, color=color, markersize=5, linewidth=1.6)
-        best = min(places, key=lambda at: y[at - 1])
+        best = min(places, key=lambda place: y[place - 1])
         axes.plot(best, y[best - 1], "o", markersize=12, markerfacecolor="none", markeredgecolor=color)
         high.append(sorted(y)[-2] if len(y) > 2 else max(y))
         low.append(min(y))
     rates = [table.column(RATE, optimizer=name, dropout=drop) for name in (SGD, MOMENTUM, ADAM)]
-    ticks = ["\n".join(f"{rate:g}" for rate in at) for at in zip(*rates, strict=True)]
+    ticks = ["\n".join(f"{rate:g}" for rate in place) for place in zip(*rates, strict=True)]
     axes.set_xticks(range(1, len(ticks) + 1), ticks)
     height = max(high) - min(low)
     axes.set(ylim=(min(low) - 0.08 * height, max(high) + 0.08 * height), ylabel="validation, nats per token")

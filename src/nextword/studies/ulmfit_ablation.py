@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,17 +83,7 @@ ONE_RATE, CONSTANT, AT_ONCE, LAST = "one rate", "constant rate", "unfrozen at on
 BACKWARD, BOTH = "backward", "both directions"
 OFF = {ONE_RATE: "phase.*.optimizer.discount=1", CONSTANT: "phase.*.schedule=constant"}  # in stages 2 and 3
 SECOND_STAGES = (COMPLETE, NO_PRETRAINING, ONE_RATE, CONSTANT, BACKWARD)
-CLASSIFIERS = (
-    COMPLETE,
-    NO_PRETRAINING,
-    NO_TUNING,
-    NEITHER,
-    ONE_RATE,
-    CONSTANT,
-    AT_ONCE,
-    LAST,
-    BACKWARD,
-)
+CLASSIFIERS = (COMPLETE, NO_PRETRAINING, NO_TUNING, NEITHER, ONE_RATE, CONSTANT, AT_ONCE, LAST, BACKWARD)
 ERROR, DIFFERENCE = "error, %", "minus complete"
 
 
@@ -195,13 +185,13 @@ Key = tuple[str, int]  # variant, seed
 
 def measure(settings: Settings, progress: Progress) -> Measured:
     size = QUICK if settings.quick else FULL
-    with tempfile.TemporaryDirectory() as folder, cache_in(Path(folder) / "cache"):
-        here = Path(folder)
-        name, general = write_task(here / "task", size.examples)
+    with tempfile.TemporaryDirectory() as name, cache_in(Path(name) / "cache"):
+        folder = Path(name)
+        task, general = write_task(folder / "task", size.examples)
         general = settings.data or general
-        predictions = _run_stages(here, general, settings.seeds, size, progress)
+        predictions = _run_stages(folder, general, settings.seeds, size, progress)
     return make_tables(predictions, settings.seeds), {
-        "data": f"{name}: {', '.join(f'{n:,}' for n in size.examples)} examples of train, dev and test; all its texts "
+        "data": f"{task}: {', '.join(f'{n:,}' for n in size.examples)} examples of train, dev and test; all its texts "
         f"for the second stage, {general} for the first",
         "network": f"AWD-LSTM, 2 layers of {size.width}, embeddings of {size.embedding}; {size.general:,} steps of 16 "
         f"rows of 32 words, then 50 and {size.tuned:,} of 8 rows, then 3 + {size.epochs} epochs of 16 texts",
@@ -210,17 +200,17 @@ def measure(settings: Settings, progress: Progress) -> Measured:
 
 
 def _run_stages(
-    here: Path, general: str, seeds: Sequence[int], size: Size, progress: Progress
+    folder: Path, general: str, seeds: Sequence[int], size: Size, progress: Progress
 ) -> dict[Key, Prediction]:
     """One stage after the other; all runs of a stage in parallel."""
     total = len(seeds) * (2 + len(SECOND_STAGES) + len(CLASSIFIERS))
-    data, texts = str(here / "task"), str(here / "task.texts.jsonl")
+    data, texts = str(folder / "task"), str(folder / "task.texts.jsonl")
 
     def report(before: int, done: float, _: float) -> None:
         progress(before + done, total)
 
     def path(*parts: object) -> str:
-        return str(here / "-".join(map(str, parts)).replace(" ", "_"))
+        return str(folder / "-".join(map(str, parts)).replace(" ", "_"))
 
     jobs: dict[Any, Any] = {
         (b, seed): (run_stage_1, (path(1, b, seed), general, seed, b, size)) for seed in seeds for b in (False, True)
@@ -277,33 +267,23 @@ def judge(tables: Tables) -> list[Part]:
         CONSTANT: "With a constant learning rate the error is higher.",
         AT_ONCE: "With all layers unfrozen at once the error is higher.",
     }
-    cells = {variant: table.cell(DIFFERENCE, variant=variant) for variant in table.column("variant")}
-    differs = None if stats.is_above(cells[BACKWARD]) is None else True
-    both, last = (
-        "Both directions together have a lower error than one.",
-        "With the last vector only the error is higher.",
+    differs = _judge(
+        table, BACKWARD, "The backward direction has a different error than the forward one.", decides=False
     )
-    direction = "The backward direction has a different error than the forward one."
     return [
-        *(_part(table, variant, text, stats.is_above(cells[variant])) for variant, text in statements.items()),
-        _part(table, BOTH, both, stats.is_below(cells[BOTH])),
-        _part(table, LAST, last, stats.is_above(cells[LAST]), decides=False),
-        _part(table, BACKWARD, direction, differs, decides=False),
+        *(_judge(table, variant, statement) for variant, statement in statements.items()),
+        _judge(table, BOTH, "Both directions together have a lower error than one.", stats.is_below),
+        _judge(table, LAST, "With the last vector only the error is higher.", decides=False),
+        replace(differs, holds=None if differs.holds is None else True),
     ]
 
 
-def _part(table: Table, variant: str, statement: str, holds: bool | None, decides: bool = True) -> Part:
+def _judge(table: Table, variant: str, statement: str, test: stats.Test = stats.is_above, decides: bool = True) -> Part:
     error, points = (table.cell(column, variant=variant) for column in (ERROR, DIFFERENCE))
     complete = table.cell(ERROR, variant=COMPLETE)
-    return Part(
-        statement,
-        holds,
-        f"{variant.capitalize()}: {error[0]:.1f} %, {points[0]:+.1f} points from {complete[0]:.1f} %.".replace(
-            "-", "−"
-        ),
-        f"difference in points: {stats.format_interval(points, 1)}",
-        decides,
-    )
+    evidence = f"{variant.capitalize()}: {error[0]:.1f} %, {points[0]:+.1f} points from {complete[0]:.1f} %."
+    evidence = evidence.replace("-", "−")
+    return stats.judge_interval(statement, points, evidence, "difference in points", 1, test=test, decides=decides)
 
 
 # ------------------------------------------------------------------------------------------------ draw

@@ -333,7 +333,7 @@ Logs = dict[tuple[str, str], list[np.ndarray]]  # (curve, weights) → for each 
 
 def draw_passages(ids: np.ndarray, count: int, length: int, seed: int) -> Tensor:
     starts = np.random.default_rng(seed).integers(0, len(ids) - length + 1, count)
-    return torch.from_numpy(np.stack([ids[at : at + length] for at in starts]).astype(np.int64))
+    return torch.from_numpy(np.stack([ids[start : start + length] for start in starts]).astype(np.int64))
 
 
 def _fit_factor(logs: np.ndarray) -> tuple[float, float]:
@@ -407,7 +407,9 @@ def _kept(norms: Logs, span: int) -> Table:
     """What is left of the norm at the farthest: since the first step, and since a quarter of the distance."""
     rows = []
     for (curve, weights), logs in norms.items():
-        kept = ([math.exp(by_distance[-1] - by_distance[at]) for by_distance in logs] for at in (0, span // 4 - 1))
+        kept = (
+            [math.exp(by_distance[-1] - by_distance[index]) for by_distance in logs] for index in (0, span // 4 - 1)
+        )
         rows.append((curve, weights, span // 4, *map(median_and_range, kept)))
     columns = ("network", "weights", "quarter", "kept", KEPT)
     return Table("Share of the norm kept to the farthest distance", columns, rows, detailed=True)
@@ -415,19 +417,19 @@ def _kept(norms: Logs, span: int) -> Table:
 
 def _by_distance(norms: Logs, span: int) -> Table:
     rows = [
-        (curve, weights, at + 1, median_and_range([math.exp(by_distance[at]) for by_distance in logs]))
+        (curve, weights, index + 1, median_and_range([math.exp(by_distance[index]) for by_distance in logs]))
         for (curve, weights), logs in norms.items()
-        for at in range(span)
+        for index in range(span)
     ]
     return Table("‖∂h_t/∂h_k‖ by distance", ("network", "weights", "t − k", "norm"), rows, detailed=True)
 
 
 def _losses(losses: dict[tuple[Any, ...], list[list[tuple[float, float]]]]) -> Table:
     rows = [
-        (*case[:3], case[3] or "none", at + 1,
-         median_and_range([_cap(run[at][0]) if at < len(run) else MAX_NATS for run in runs]))
+        (*case[:3], case[3] or "none", step + 1,
+         median_and_range([_cap(run[step][0]) if step < len(run) else MAX_NATS for run in runs]))
         for case, runs in losses.items()
-        for at in range(max(map(len, runs)))
+        for step in range(max(map(len, runs)))
     ]  # fmt: skip
     columns = ("network", "‖W‖", "learning rate", "clip", "step", "nats")
     return Table("Training with and without clipping, step by step", columns, rows, detailed=True)
@@ -532,8 +534,8 @@ def _final_nats(table: Table, case: tuple[str, float, float]) -> tuple[Any, Any]
     """Without and with clipping."""
     rows = [row for row in table.rows if tuple(row[:3]) == case]
     without, clipped = sorted(rows, key=lambda row: row[3] != "none")
-    at = table.columns.index(FINAL)
-    return without[at], clipped[at]
+    final = table.columns.index(FINAL)
+    return without[final], clipped[final]
 
 
 def _format_nats(value: float) -> str:

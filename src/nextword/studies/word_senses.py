@@ -130,10 +130,10 @@ def find_places(text: Sequence[list[str]], pairs: Sequence[tuple[str, str]], lim
     which: list[tuple[int, int]] = []
     for i in np.random.default_rng(0).permutation(len(text)):
         (merged,) = merge_words([text[i]], pairs)
-        for at, word in enumerate(text[i]):
+        for index, word in enumerate(text[i]):
             if left.get(word, 0) > 0:
                 left[word] -= 1
-                where.append(Place(merged, at))
+                where.append(Place(merged, index))
                 which.append(numbers[word])
     pair, meaning = np.array(which, np.int64).reshape(-1, 2).T
     return PseudowordPlaces(where, pair, meaning)
@@ -190,9 +190,9 @@ def _sense_places(question: Question) -> SensePlaces:
 
 
 def _places(labeled: Sequence[Labeled]) -> tuple[list[Place], list[str]]:
-    at = [next(i for i, label in enumerate(labels) if label is not None) for _, labels in labeled]
-    places = [Place(words, i) for (words, _), i in zip(labeled, at, strict=True)]
-    return places, [str(labels[i]) for (_, labels), i in zip(labeled, at, strict=True)]
+    indices = [next(i for i, label in enumerate(labels) if label is not None) for _, labels in labeled]
+    places = [Place(words, i) for (words, _), i in zip(labeled, indices, strict=True)]
+    return places, [str(labels[i]) for (_, labels), i in zip(labeled, indices, strict=True)]
 
 
 def find_repeated(text: Sequence[Sentence], excluded: set[str]) -> list[tuple[Place, Place]]:
@@ -200,18 +200,18 @@ def find_repeated(text: Sequence[Sentence], excluded: set[str]) -> list[tuple[Pl
     pairs = []
     for i in np.random.default_rng(0).permutation(len(text)):
         seen: dict[str, int] = {}
-        for at, word in enumerate(text[i]):
+        for index, word in enumerate(text[i]):
             if word in seen and word.isalpha() and word not in excluded:
-                pairs.append((Place(text[i], seen[word]), Place(text[i], at)))
+                pairs.append((Place(text[i], seen[word]), Place(text[i], index)))
                 break
-            seen.setdefault(word, at)
+            seen.setdefault(word, index)
         if len(pairs) == REPEATED:
             break
     return pairs
 
 
 def make_examples(language: str) -> list[tuple[Place, Place]]:
-    return [(_starred(here), _starred(there)) for here, there in EXAMPLES.get(language, ())]
+    return [(_starred(first), _starred(second)) for first, second in EXAMPLES.get(language, ())]
 
 
 def _starred(text: str) -> Place:
@@ -321,7 +321,7 @@ def _pseudoword_tables(
     names = list(runs[0].pseudowords)
     accuracy, closer = ({n: np.stack([run.pseudowords[n][i] for run in runs]) for n in names} for i in (0, 1))
     both = (accuracy, closer)
-    levels = [(n, *(stats.median_and_range(part[n].mean(1).tolist()) for part in both)) for n in names]
+    levels = [(n, *(stats.median_of_means(part[n]) for part in both)) for n in names]
     gains = [(n, *(stats.mean_interval(part[n] - part[STATIC], single) for part in both)) for n in names[1:]]
     by_word = [
         (word, int((test.pair == pair).sum()), *(float(accuracy[n][:, i].mean()) for n in names))
@@ -345,15 +345,10 @@ def _real_word_tables(runs: Sequence[SeedResult], real: RealWords, single: bool)
         title = f"A word twice in a sentence: cosine of its two vectors, {len(real.repeated)} sentences"
         tables["repeated"] = Table(title, ("vector", "cosine"), rows)
     if real.examples:
-        examples = [
-            (
-                here.words[here.at],
-                _mark(here),
-                _mark(there),
-                *(stats.median_and_range([float(run.examples[n][i]) for run in runs]) for n in names),
-            )
-            for i, (here, there) in enumerate(real.examples)
-        ]
+        examples = []
+        for i, (first, second) in enumerate(real.examples):
+            cosines = (stats.median_and_range([float(run.examples[n][i]) for run in runs]) for n in names)
+            examples.append((first.words[first.position], _mark(first), _mark(second), *cosines))
         columns = ("word", "here", "there", *names)
         tables["examples"] = Table("Examples: cosine of a word's vectors here and there", columns, examples)
     return tables
@@ -366,7 +361,7 @@ def _sense_tables(
     common = [100.0 * (word.test_senses == np.bincount(word.train_senses).argmax()) for word in words]
     hits[COMMON] = [np.repeat(by_place[None], len(runs), 0) for by_place in common]  # by word (seeds, places)
     means = {n: np.stack([word.mean(1) for word in by_word], 1) for n, by_word in hits.items()}
-    levels = [(n, stats.median_and_range(mean.mean(1).tolist()), *mean.mean(0).tolist()) for n, mean in means.items()]
+    levels = [(n, stats.median_of_means(mean), *mean.mean(0).tolist()) for n, mean in means.items()]
     # Weighted so that the mean over all contexts is the mean over words, however many contexts a word has
     total = sum(by_place.shape[1] for by_place in hits[COMMON])
     weighted = {
@@ -390,7 +385,7 @@ def _sense_tables(
 
 
 def _mark(place: Place) -> str:
-    return " ".join(f"*{word}*" if i == place.at else word for i, word in enumerate(place.words))
+    return " ".join(f"*{word}*" if i == place.position else word for i, word in enumerate(place.words))
 
 
 # ------------------------------------------------------------------------------------------------ judge
@@ -411,12 +406,13 @@ def judge(tables: Tables) -> list[Part]:
             f"{accuracy[STATIC]:.1f} % of the places.",
             "in every seed" if static[1] == static[2] else f"{static[1]:.3f} to {static[2]:.3f}",
         ),
-        Part(
+        stats.judge_interval(
             "A network that reads the context tells the meanings of pseudowords apart.",
-            stats.is_above(gain),
+            gain,
             f"{last} tells the meaning in {accuracy[last]:.1f} % of the places and is closer to its own meaning by "
             f"{levels.cell(CLOSER, vector=last)[0]:.3f}: {amount} points {word} than {STATIC}.",
-            f"difference in points: {stats.format_interval(gain, 1)}",
+            "difference in points",
+            digits=1,
         ),
     ]
     if "senses" in tables:
@@ -424,27 +420,21 @@ def judge(tables: Tables) -> list[Part]:
     if "repeated" in tables:
         parts.append(_judge_repeated(tables["repeated"], last))
     amount, word = stats.more_or_less(input_gain[0], 1)
-    parts.append(
-        Part(
-            "The layers tell them apart, not their input.",
-            stats.is_above(gain, input_gain[0]),
-            f"The input of the same network has {amount} points {word} than {STATIC}.",
-            stats.format_interval(input_gain, 1),
-            decides=False,
-        )
-    )
-    return parts
+    evidence = f"The input of the same network has {amount} points {word} than {STATIC}."
+    holds, interval = stats.is_above(gain, input_gain[0]), stats.format_interval(input_gain, 1)
+    return [*parts, Part("The layers tell them apart, not their input.", holds, evidence, interval, decides=False)]
 
 
 def _judge_senses(tables: Tables, last: str, rival: str) -> Part:
     cell = tables["sense differences"].cell(rival, vector=last)
     accuracy = {name: tables["senses"].cell(ACCURACY, vector=name)[0] for name in (last, rival)}
     than = f"{STATIC}, which only knows the word form" if rival == STATIC else f"the {COMMON}"
-    return Part(
+    return stats.judge_interval(
         f"{last} tells annotated senses better than {than}.",
-        stats.is_above(cell),
+        cell,
         f"{last} tells {accuracy[last]:.1f} % of the senses of Senseval-2, {rival} {accuracy[rival]:.1f} %.",
-        f"difference in points: {stats.format_interval(cell, 1)}",
+        "difference in points",
+        digits=1,
         decides=rival == STATIC,
     )
 

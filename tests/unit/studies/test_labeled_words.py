@@ -63,7 +63,7 @@ def test_senseval_is_read_from_zip_or_folder(archive: Path) -> None:
     assert list(contexts) == ["hard", "line"]
     first, second = contexts["line"]
     assert first.words == ["``", "the", "to-reach", "at&t", "in", "New", "York", "3-1", "/", "2", "lines", '"', "line"]
-    assert (first.words[first.at], first.at, first.sense) == ("lines", 10, "cord")
+    assert (first.words[first.position], first.position, first.sense) == ("lines", 10, "cord")
     assert second == Context(["line"], 0, "phone")
     with zipfile.ZipFile(archive) as file:
         file.extractall(archive.parent)

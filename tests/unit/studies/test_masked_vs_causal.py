@@ -29,22 +29,22 @@ def holes(text: Text) -> study.Holes:
 
 def test_masked_position_of_each_row_is_a_word(text: Text, holes: study.Holes) -> None:
     assert not set(text.vocabulary.special.values()) & set(holes.targets.tolist())
-    assert (holes.at >= 1).all()
-    assert holes.is_token[np.arange(len(holes.at)), holes.at].all()
+    assert (holes.positions >= 1).all()
+    assert holes.is_token[np.arange(len(holes.positions)), holes.positions].all()
 
 
 def test_rescoring_all_tokens_is_exact(text: Text, holes: study.Holes, monkeypatch: pytest.MonkeyPatch) -> None:
     """Compared with p(x) p(rest | x) for every token of the vocabulary."""
     torch.manual_seed(0)
     network = scale_weights(GPT2(GPT2Config(**TINY.shape), text.vocabulary)).eval()
-    two = study.Holes(holes.ids[3:5], holes.is_token[3:5], holes.at[3:5])
+    two = study.Holes(holes.ids[3:5], holes.is_token[3:5], holes.positions[3:5])
     size = text.vocabulary.size
     monkeypatch.setattr(study, "CANDIDATES", size)
     with torch.no_grad():
         log_p = study.predict_from_left(network, two, slice(0, 2))
         rescored = study.rescore(network, log_p, two)
         for i in range(2):
-            end, at = int(two.is_token[i].sum()), int(two.at[i])
+            end, at = int(two.is_token[i].sum()), int(two.positions[i])
             rows = torch.from_numpy(two.ids[i, :end]).repeat(size, 1)
             rows[:, at] = torch.arange(size)
             h = network.hidden(Inputs(rows), None)[0][-1][:, :-1]

@@ -53,7 +53,10 @@ def test_places_hold_the_pseudoword_and_its_meaning() -> None:
     found = study.find_places([["his", "sword", "and", "bread"]] * 5, [("bread", "sword")], limit=3)
     assert len(found.where) == 6
     assert all(place.words == ["his", "bread", "and", "bread"] for place in found.where)
-    assert {(place.at, int(meant)) for place, meant in zip(found.where, found.meaning, strict=True)} == {(1, 1), (3, 0)}
+    assert {(place.position, int(meant)) for place, meant in zip(found.where, found.meaning, strict=True)} == {
+        (1, 1),
+        (3, 0),
+    }
 
 
 def test_context_of_a_place_is_cropped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,14 +107,14 @@ def test_neighbors_vote_and_ties_vote_together() -> None:
 
 def test_repeated_words_are_found() -> None:
     found = study.find_repeated([["the", "sea", "the", "sea"], ["a", "b"], ["!", "!"]], {"the"})
-    assert [(a.words[a.at], a.at, b.at) for a, b in found] == [("sea", 1, 3)]
+    assert [(a.words[a.position], a.position, b.position) for a, b in found] == [("sea", 1, 3)]
 
 
 @pytest.mark.parametrize("spoken", [ENGLISH, CHINESE])
 def test_examples_compare_one_word(spoken: str) -> None:
     for here, there in study.make_examples(spoken):
-        assert here.words[here.at] == there.words[there.at] in ("bank", "play", "画")
-        assert (here.words, here.at) != (there.words, there.at)
+        assert here.words[here.position] == there.words[there.position] in ("bank", "play", "画")
+        assert (here.words, here.position) != (there.words, there.position)
     assert study.make_examples("") == []
 
 
