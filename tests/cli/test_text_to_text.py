@@ -269,7 +269,7 @@ def test_pairs_of_the_catalog_are_shown_as_pairs(cli: Cli, js: Js, tmp_path: Pat
     ("texts", "more", "said"),
     [
         ({"train.xx": "a\nb\nc\n", "train.yy": "A\nB\n"}, [], "33"),
-        ({"train.xx": "a\n\nc\n", "train.yy": "A\nB\nC\n"}, [], "train.xx, line 32 is empty"),
+        ({"train.xx": "a\n\nc\n", "train.yy": "A\nB\nC\n"}, [], "train.xx, line 32"),
         ({"train.xx": "a <extra_id_1> b\n", "train.yy": "A\n"}, [], "<extra_id_…>"),
         (
             {"train.xx": "a b " * 60 + "\n", "train.yy": "A\n"},

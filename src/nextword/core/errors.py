@@ -110,7 +110,7 @@ def unknown(what: str, name: object, known: Iterable[str], *, where: str = "", h
 
 def bad_data(path: str | Path, problem: str, line: int | None = None) -> DataError:
     """A DataError that reads `path, line N: problem`."""
-    place = f"{path}" if line is None else f"{path}, line {line:,}"
+    place = f"{path}" if line is None else f"{path}, line {line}"
     return DataError(f"{place}: {problem}", path=path, line=line)
 
 

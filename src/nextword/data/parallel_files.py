@@ -175,7 +175,7 @@ def read_aligned(source: SideFile, target: SideFile) -> Iterator[Document]:
 
 def _empty_side_error(empty: SideFile, line: int, full: SideFile, other: int) -> DataError:
     remedy = "Remove the line from both files, or fill it in."
-    return bad_data(empty.path, f"empty, but its partner ({full}, line {other}) is not. {remedy}", line)
+    return bad_data(empty.path, f"the line is empty, but its partner ({full}, line {other}) is not. {remedy}", line)
 
 
 def _length_error(

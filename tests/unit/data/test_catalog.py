@@ -45,7 +45,7 @@ def test_entry_is_complete(entry: module.Entry) -> None:
     assert not entry.contiguous or sum(entry.contiguous.values()) == pytest.approx(1)
     for known in [*entry.sha256.values(), *(item.sha256 for item in entry.get if item.sha256)]:
         assert re.fullmatch(r"[0-9a-f]{64}", known)
-    names = {name for alternatives in entry.layout.values() for one in alternatives for name in one.split(" + ")}
+    names = {name for alternatives in entry.layout.values() for group in alternatives for name in group.split(" + ")}
     assert set(entry.sha256) <= names
 
 

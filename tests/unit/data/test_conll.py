@@ -44,9 +44,9 @@ def file(folder: Path, name: str, content: str) -> Path:
 
 def test_read_columns_skips_docstart(tmp_path: Path) -> None:
     text = read_tagged(file(tmp_path, "a.conll", COLUMNS))
-    assert [one.words for one in text.sentences] == [("EU", "rejects"), ("Peter",)]
-    assert [one.tags for one in text.sentences] == [("I-ORG", "O"), ("I-PER",)]
-    assert [one.lines for one in text.sentences] == [(3, 4), (8,)]
+    assert [sentence.words for sentence in text.sentences] == [("EU", "rejects"), ("Peter",)]
+    assert [sentence.tags for sentence in text.sentences] == [("I-ORG", "O"), ("I-PER",)]
+    assert [sentence.lines for sentence in text.sentences] == [(3, 4), (8,)]
     assert text.words == 3
     assert read_tagged(tmp_path / "a.conll", "1").sentences[0].tags == ("NNP", "VBZ")
     assert read_tagged(tmp_path / "a.conll", "-2").sentences[0].tags == ("I-NP", "I-VP")
@@ -54,7 +54,7 @@ def test_read_columns_skips_docstart(tmp_path: Path) -> None:
 
 def test_read_tabs_allow_spaces_inside_words(tmp_path: Path) -> None:
     text = read_tagged(file(tmp_path, "a.tsv", "New York\tB-LOC\n#\tO\r\n\n\n\nis\tO"))
-    assert [one.words for one in text.sentences] == [("New York", "#"), ("is",)]
+    assert [sentence.words for sentence in text.sentences] == [("New York", "#"), ("is",)]
 
 
 def test_read_hash_line_outside_conllu_raises_with_a_hint(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ def test_read_hash_line_outside_conllu_raises_with_a_hint(tmp_path: Path) -> Non
 def test_read_conllu_skips_multiword_tokens_and_empty_nodes(tmp_path: Path) -> None:
     path = file(tmp_path, "a.conllu", UNIVERSAL)
     text = read_tagged(path)
-    assert [one.words for one in text.sentences] == [("Do", "n't", "go"), ("#",)]
+    assert [sentence.words for sentence in text.sentences] == [("Do", "n't", "go"), ("#",)]
     assert text.sentences[0].tags == ("AUX", "PART", "VERB")
     assert read_tagged(path, "xpos").sentences[0].tags == ("VB", "RB", "VB")
     assert read_tagged(path, "deprel").sentences[0].tags == ("aux", "advmod", "root")
@@ -150,7 +150,9 @@ def test_open_python_names_is_built_in() -> None:
     splits = open_tagged("python-names")
     assert detect_scheme(splits) == "IOB2"
     assert min(len(text) for text in splits.values()) > 500
-    lines = {" ".join(one.words): " ".join(one.tags) for text in splits.values() for one in text.sentences}
+    lines = {
+        " ".join(sentence.words): " ".join(sentence.tags) for text in splits.values() for sentence in text.sentences
+    }
     assert lines["except KeyError :"] == "O B-CAUGHT O"
     assert lines["def __repr__ ( self ) :"] == "O B-FUNCTION O O O O"
     assert python_names() is python_names()
@@ -178,4 +180,4 @@ def test_open_published_sets_have_known_counts(
     scheme, tags, counts = KNOWN[name, column]
     assert {split: (len(text), text.words) for split, text in splits.items()} == counts
     assert detect_scheme(splits) == scheme
-    assert len({tag for text in splits.values() for one in text.sentences for tag in one.tags}) == tags
+    assert len({tag for text in splits.values() for sentence in text.sentences for tag in sentence.tags}) == tags

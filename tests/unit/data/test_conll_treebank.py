@@ -24,7 +24,7 @@ TREE = """
 
 def tagged_words(text: str) -> list[list[tuple[str, str]]]:
     sentences = read_trees("a.mrg", text.splitlines(keepends=True))
-    return [list(zip(one.words, one.tags, strict=True)) for one in sentences]
+    return [list(zip(sentence.words, sentence.tags, strict=True)) for sentence in sentences]
 
 
 def test_read_trees_gives_words_tags_and_lines() -> None:
@@ -55,17 +55,21 @@ def test_open_treebank_splits_articles_by_number(tmp_path: Path, monkeypatch: py
         for number, text in articles.items():
             archive.writestr(f"treebank/combined/wsj_{number:04}.mrg", text)
     wanted = {"train": ["a1", "a99", "a159"], "dev": ["a160", "a179"], "test": ["a180", "a199"]}
-    found = {split: [one.words[0] for one in text.sentences] for split, text in open_tagged("treebank").items()}
-    assert found == wanted
+    first_words = {
+        split: [sentence.words[0] for sentence in text.sentences] for split, text in open_tagged("treebank").items()
+    }
+    assert first_words == wanted
     with raises(UnknownName, name="ner", known=("pos",)):
         open_tagged("treebank", "ner")
     for section in range(25):  # the complete treebank, by sections
         folder = tmp_path / f"wsj-pos/parsed/mrg/wsj/{section:02}"
         folder.mkdir(parents=True)
         (folder / f"wsj_{section:02}01.mrg").write_text(f"( (NN s{section}) )\n")
-    whole = {split: [one.words[0] for one in text.sentences] for split, text in open_tagged("wsj-pos").items()}
+    actual = {
+        split: [sentence.words[0] for sentence in text.sentences] for split, text in open_tagged("wsj-pos").items()
+    }
     numbers = {"train": range(19), "dev": range(19, 22), "test": range(22, 25)}
-    assert whole == {split: [f"s{i}" for i in some] for split, some in numbers.items()}
+    assert actual == {split: [f"s{i}" for i in some] for split, some in numbers.items()}
 
 
 def test_open_conll2002_with_two_or_three_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,9 +106,9 @@ def test_read_trees_equals_nltk(shared: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
     theirs = []
     with zipfile.ZipFile(shared / "nltk/treebank.zip") as archive:
-        for name in sorted(one for one in archive.namelist() if one.endswith(".mrg")):
+        for name in sorted(member for member in archive.namelist() if member.endswith(".mrg")):
             for tree in Tree.fromstring(f"(ALL {archive.read(name).decode()})"):
                 theirs.append([(word, tag) for word, tag in tree.pos() if tag != "-NONE-"])
-    ours = [one for text in open_tagged("treebank").values() for one in text.sentences]
+    ours = [sentence for text in open_tagged("treebank").values() for sentence in text.sentences]
     assert len(theirs) == 3914
-    assert [list(zip(one.words, one.tags, strict=True)) for one in ours] == theirs
+    assert [list(zip(sentence.words, sentence.tags, strict=True)) for sentence in ours] == theirs

@@ -63,15 +63,15 @@ def test_single_document_is_split_by_passages_in_order(tmp_path: Path) -> None:
     (tmp_path / "novel.txt").write_text(novel)
     corpus = open_corpus(tmp_path / "novel.txt")
     assert corpus.passage_size == 3000
-    found = {split: list(corpus.documents(split)) for split in corpus.splits}
-    assert sum(len(d.text) for part in found.values() for d in part) == len(novel)
-    for part in found.values():
+    documents = {split: list(corpus.documents(split)) for split in corpus.splits}
+    assert sum(len(d.text) for part in documents.values() for d in part) == len(novel)
+    for part in documents.values():
         places = [novel.index(d.text) for d in part]
         assert places == sorted(places)
         for last, place, document in zip(part, places[1:], part[1:], strict=False):
             # Continues exactly where the one before stopped, or else there is a gap between them.
             assert document.continues == (novel.index(last.text) + len(last.text) == place)
-    assert 0.02 < sum(len(d.text) for d in found["test"]) / len(novel) < 0.09
+    assert 0.02 < sum(len(d.text) for d in documents["test"]) / len(novel) < 0.09
 
 
 def test_short_text_gets_small_passages_in_every_split(tmp_path: Path) -> None:

@@ -116,8 +116,8 @@ def test_index_verifies_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even if all hashes were equal, every verdict would be right."""
     import nextword.data.filters.decontaminate as module
 
-    def all_alike(found: object, n: int) -> tuple[np.ndarray, np.ndarray]:
-        hashes, at = real(found, n)
+    def all_alike(words: object, n: int) -> tuple[np.ndarray, np.ndarray]:
+        hashes, at = real(words, n)
         return hashes * np.uint64(0) + np.uint64(5), at
 
     real = module.hash_ngrams
@@ -175,11 +175,11 @@ def test_remove_contamination_leaves_no_ngram(seed: int, leaks: int) -> None:
         leak = " ".join(words[start : start + draw.randint(5, 20)])
         text += f" {leak} {prose(draw.randrange(10**6) + 10**5, draw.choice([5, 100]))}"
     (left,) = clean([Document(text, "t")], evaluated)
-    found = runs(text, 13) & runs(evaluated[0].text, 13)
-    assert found or left == [Document(text, "t")]
+    quoted = runs(text, 13) & runs(evaluated[0].text, 13)
+    assert quoted or left == [Document(text, "t")]
     for piece in left:
         assert piece.text in text
-        assert not runs(piece.text, 13) & found
+        assert not runs(piece.text, 13) & quoted
 
 
 def test_cut_spans_drops_short_pieces_and_fragmented_documents() -> None:
@@ -203,10 +203,10 @@ def test_remove_contamination_keeps_common_phrases() -> None:
 
 
 def test_remove_contamination_of_several_sets() -> None:
-    one, two = [Document(prose(1))], [Document(prose(2))]
+    first, second = [Document(prose(1))], [Document(prose(2))]
     trained = [Document(f"{prose(3)} {prose(1)[:300]} {prose(4)} {prose(2)[:300]} {prose(5)}")]
-    assert len(clean(trained, one)[0]) == len(clean(trained, two)[0]) == 2
-    assert len(clean(trained, one, two)[0]) == 3
+    assert len(clean(trained, first)[0]) == len(clean(trained, second)[0]) == 2
+    assert len(clean(trained, first, second)[0]) == 3
 
 
 # ------------------------------------------------------------------------------------------------ scores apart
@@ -237,10 +237,10 @@ def test_clean_and_dirty_documents_are_scored_separately(tmp_path: Path) -> None
     texts = [prose(i) for i in range(5)] + [f"{prose(9)} hard"]
     evaluated = corpus(tmp_path, "eval", texts)
     trained = corpus(tmp_path, "train", [prose(50), f"{prose(51)} {prose(3)}"], "train")
-    found = split_by_contamination(evaluated, "test", trained)
-    assert [d.text for d in found.dirty] == [texts[3]]
-    assert [d.text for d in found.clean] == [text for text in texts if text != texts[3]]
-    report = score_by_contamination(Length(), found)  # type: ignore[arg-type]
+    contamination = split_by_contamination(evaluated, "test", trained)
+    assert [d.text for d in contamination.dirty] == [texts[3]]
+    assert [d.text for d in contamination.clean] == [text for text in texts if text != texts[3]]
+    report = score_by_contamination(Length(), contamination)  # type: ignore[arg-type]
     assert report["dirty"]["bits_per_byte"] == pytest.approx(1)
     hard_fraction = len(texts[5]) / sum(map(len, [*texts[:3], *texts[4:]]))
     assert report["clean"]["bits_per_byte"] == pytest.approx(1 + hard_fraction)
@@ -255,16 +255,16 @@ def test_clean_and_dirty_documents_are_scored_separately(tmp_path: Path) -> None
 
 
 def test_all_clean_gives_an_empty_dirty_subset(tmp_path: Path) -> None:
-    found = split_by_contamination(
+    contamination = split_by_contamination(
         corpus(tmp_path, "eval", [prose(1)]), "test", corpus(tmp_path, "train", [prose(2)], "train")
     )
-    report = score_by_contamination(Length(), found)  # type: ignore[arg-type]
+    report = score_by_contamination(Length(), contamination)  # type: ignore[arg-type]
     assert report["dirty"]["documents"] == 0
     assert report["dirty"]["bits_per_byte"] is None
     assert report["clean"]["documents"] == 1
     unable = SimpleNamespace(can=frozenset(), score_many=None)
     with pytest.raises(NextwordError):
-        score_by_contamination(unable, found)  # type: ignore[arg-type]
+        score_by_contamination(unable, contamination)  # type: ignore[arg-type]
 
 
 def test_index_finds_wikitext_articles_in_their_own_text(shared: Path) -> None:

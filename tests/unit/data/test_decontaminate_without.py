@@ -48,14 +48,14 @@ def test_corpus_cuts_contamination_out_of_train_only(corpora: tuple[str, str]) -
     mine, theirs = (open_corpus(path) for path in corpora)
     assert SECRET in text(mine, "train")
     left = DecontaminatedCorpus(mine, [theirs])
-    found = text(left, "train")
-    assert "judges" not in found
-    assert "before0 before1" in found
-    assert "after89" in found
-    assert "plain0" in found
+    cleaned = text(left, "train")
+    assert "judges" not in cleaned
+    assert "before0 before1" in cleaned
+    assert "after89" in cleaned
+    assert "plain0" in cleaned
     assert SECRET in text(left, "valid")
     assert left.splits == mine.splits
-    assert text(left, "train") == found  # a second pass gives the same
+    assert text(left, "train") == cleaned  # a second pass gives the same
     assert "theirs" in left.source
 
 

@@ -42,8 +42,8 @@ def changed(source: list[str], count: int, seed: int) -> list[str]:
 
 @cache
 def shingles(document: str, n: int = 5) -> set[tuple[str, ...]]:
-    found = fold_words(document)
-    return {tuple(found[i : i + n]) for i in range(len(found) - n + 1)} or ({tuple(found)} if found else set())
+    words = fold_words(document)
+    return {tuple(words[i : i + n]) for i in range(len(words) - n + 1)} or ({tuple(words)} if words else set())
 
 
 def jaccard(a: str, b: str) -> float:
@@ -55,11 +55,11 @@ def slow(texts: list[str], threshold: float) -> list[int]:
     """The number of the first kept text that each one repeats, by comparing it with all of them."""
     kept: list[str] = []
     out = []
-    for one in texts:
-        like = [i for i, other in enumerate(kept) if shingles(one) and jaccard(one, other) >= threshold]
+    for item in texts:
+        like = [i for i, other in enumerate(kept) if shingles(item) and jaccard(item, other) >= threshold]
         out.append(like[0] if like else NEW)
         if not like:
-            kept.append(one)
+            kept.append(item)
     return out
 
 
@@ -71,25 +71,25 @@ letters = st.text(st.sampled_from("aBcÉß İςΣ中文ไ ,.'-\n\u00ad\u200d1٣
 @given(st.lists(letters, max_size=5))
 @settings(max_examples=200, deadline=None)
 def test_hash_words_has_the_words_of_fold_words(texts: list[str]) -> None:
-    found = hash_words(texts)
-    folded = [fold_words(one) for one in texts]
-    assert np.diff(found.firsts).tolist() == [len(one) for one in folded]
-    spelled = [word for one in folded for word in one]
+    result = hash_words(texts)
+    folded = [fold_words(item) for item in texts]
+    assert np.diff(result.firsts).tolist() == [len(item) for item in folded]
+    spelled = [word for item in folded for word in item]
     joined = "".join(texts)
-    assert [fold_words(joined[a:b]) for a, b in found.spans.tolist()] == [[word] for word in spelled]
-    assert len(set(found.hashes.tolist())) == len(set(spelled))  # equal hashes for equal words, and for no others
-    assert len({*zip(found.hashes.tolist(), spelled, strict=True)}) == len(set(spelled))
+    assert [fold_words(joined[a:b]) for a, b in result.spans.tolist()] == [[word] for word in spelled]
+    assert len(set(result.hashes.tolist())) == len(set(spelled))  # equal hashes for equal words, and for no others
+    assert len({*zip(result.hashes.tolist(), spelled, strict=True)}) == len(set(spelled))
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), max_size=12), max_size=5), st.integers(1, 5))
 @settings(max_examples=100, deadline=None)
 def test_hash_ngrams_are_equal_if_their_words_are(texts: list[list[str]], n: int) -> None:
-    hashes, at = hash_ngrams(hash_words([" ".join(one) for one in texts]), n)
+    hashes, at = hash_ngrams(hash_words([" ".join(item) for item in texts]), n)
     runs, places, start = [], [], 0
-    for one in texts:
-        runs += [tuple(one[i : i + n]) for i in range(len(one) - n + 1)]
-        places += [start + i for i in range(len(one) - n + 1)]
-        start += len(one)
+    for item in texts:
+        runs += [tuple(item[i : i + n]) for i in range(len(item) - n + 1)]
+        places += [start + i for i in range(len(item) - n + 1)]
+        start += len(item)
     assert at.tolist() == places
     assert len({*zip(hashes.tolist(), runs, strict=True)}) == len(set(runs)) == len(set(hashes.tolist()))
 
@@ -105,10 +105,10 @@ def test_join_passages_joins_and_cuts_long_documents() -> None:
     source = [Document("a b ", "1"), Document("c d ", "1", continues=True), Document("e", "2", "title")]
     assert [part.document for part in join_passages(source)] == [Document("a b c d ", "1"), Document("e", "2", "title")]
     long = [Document("abc " * 1000, "1", continues=i > 0) for i in range(5)] + [Document("end", "2")]
-    found = list(join_passages(long, 8000))
-    assert [len(part.document.text) for part in found] == [8000, 8000, 4000, 3]
-    assert [part.document.continues for part in found] == [False, True, True, False]
-    assert [len(part.before) for part in found] == [0, OVERLAP, OVERLAP, 0]
+    result = list(join_passages(long, 8000))
+    assert [len(part.document.text) for part in result] == [8000, 8000, 4000, 3]
+    assert [part.document.continues for part in result] == [False, True, True, False]
+    assert [len(part.before) for part in result] == [0, OVERLAP, OVERLAP, 0]
 
 
 # ------------------------------------------------------------------------------------------------ duplicates
@@ -125,8 +125,8 @@ def test_index_agrees_with_comparing_all_pairs(data: st.DataObject) -> None:
             texts.append(changed(source, data.draw(st.sampled_from([0, 1, 2, 60])), seed))
         else:
             texts.append(text(seed))
-    spelled = [" ".join(one) for one in texts]
-    assert [found.of for found in DuplicateIndex().add(spelled)] == slow(spelled, 0.8)
+    spelled = [" ".join(item) for item in texts]
+    assert [result.of for result in DuplicateIndex().add(spelled)] == slow(spelled, 0.8)
 
 
 def test_index_reports_exact_similarity() -> None:
@@ -137,13 +137,13 @@ def test_index_reports_exact_similarity() -> None:
     index = DuplicateIndex()
     kept: list[str] = []
     near = hit = 0
-    for one, found in zip(spelled, index.add(spelled), strict=True):
-        if found.of == NEW:
-            near += max((jaccard(one, other) for other in kept), default=0) >= 0.8
-            kept.append(one)
+    for item, result in zip(spelled, index.add(spelled), strict=True):
+        if result.of == NEW:
+            near += max((jaccard(item, other) for other in kept), default=0) >= 0.8
+            kept.append(item)
         else:
-            assert found.similarity == pytest.approx(jaccard(one, kept[found.of]))
-            assert found.similarity >= 0.8
+            assert result.similarity == pytest.approx(jaccard(item, kept[result.of]))
+            assert result.similarity >= 0.8
             hit += 1
     assert hit > 20
     assert near <= 1  # missed: one in 573 at the threshold, far fewer above
@@ -159,10 +159,10 @@ def test_signatures_estimate_similarity() -> None:
         index.add([" ".join(source)])
         index.add([" ".join(text(5000 + seed, 300))])
         index.least = 0  # whatever shares a band is told, with its estimate
-        (found,) = index.add([" ".join(other)])
+        (result,) = index.add([" ".join(other)])
         index.least = 64
-        if found.of != NEW:
-            off.append(found.similarity - jaccard(" ".join(source), " ".join(other)))
+        if result.of != NEW:
+            off.append(result.similarity - jaccard(" ".join(source), " ".join(other)))
     assert len(off) > 40
     assert abs(np.mean(off)) < 0.025
     assert np.std(off) < 0.08
@@ -182,16 +182,16 @@ def test_choose_bands_misses_at_most_the_promised_fraction() -> None:
 def test_remove_duplicates_keeps_the_first_and_distinct_texts() -> None:
     documents = [Document(" ".join(text(i)), str(i)) for i in range(300)]
     planted = [Document(d.text.upper().replace(" ", " ,\n"), f"copy {d.id}") for d in documents[::7]]
-    found = list(remove_duplicates([*documents, *planted]))
-    assert found == documents
+    result = list(remove_duplicates([*documents, *planted]))
+    assert result == documents
     assert list(remove_duplicates(documents)) == documents
     results = [r for d, r in find_duplicates([*documents, *planted]) if d.id.startswith("copy")]
     assert [r.of for r in results] == list(range(0, 300, 7))
 
 
 def test_index_short_and_empty_texts() -> None:
-    found = [r.of for r in DuplicateIndex().add(["one two", "One, two!", "one three", "", "...", "", "one"])]
-    assert found == [NEW, 0, NEW, NEW, NEW, NEW, NEW]
+    result = [r.of for r in DuplicateIndex().add(["one two", "One, two!", "one three", "", "...", "", "one"])]
+    assert result == [NEW, 0, NEW, NEW, NEW, NEW, NEW]
 
 
 def test_index_grows_over_many_batches() -> None:
@@ -209,9 +209,9 @@ def test_index_is_the_same_in_every_process() -> None:
         "t=[' '.join(random.Random(i % 50).choices('abcdefghij', k=60)) + ' z' * (i % 4) for i in range(200)];"
         "print([tuple(r) for r in DuplicateIndex(0.7).add(t)])"
     )
-    one, other = said_by_two(code)
-    assert one == other
-    assert "-1" in one
+    item, other = said_by_two(code)
+    assert item == other
+    assert "-1" in item
 
 
 @pytest.mark.parametrize("bad", [{"threshold": 0.0}, {"threshold": 1.5}, {"shingle": 0}])

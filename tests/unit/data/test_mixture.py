@@ -57,14 +57,14 @@ def train(corpus: Corpus) -> MixedText:
 
 def test_documents_follow_the_weights_throughout(three: Path) -> None:
     corpus = open_corpus(mixture(three, ("a", 0.5), ("b", 0.3), ("c", 0.2)))
-    found = Counter[str]()
+    actual = Counter[str]()
     for number, document in enumerate(corpus.documents("train"), 1):
-        found[document.text.split()[0]] += len(document.text)
+        actual[document.text.split()[0]] += len(document.text)
         if number % 100 == 0:
-            total = sum(found.values())
+            total = sum(actual.values())
             for name, weight in {"a": 0.5, "b": 0.3, "c": 0.2}.items():
-                assert abs(found[name] - weight * total) <= 100
-    assert abs(sum(found.values()) - 95_000) <= 100  # as long as all sources together
+                assert abs(actual[name] - weight * total) <= 100
+    assert abs(sum(actual.values()) - 95_000) <= 100  # as long as all sources together
 
 
 def test_table_gives_epochs_of_each_source(three: Path) -> None:
@@ -107,11 +107,11 @@ def test_documents_stay_whole_and_long_ones_alternate(tmp_path: Path) -> None:
     for split in ("train", "valid", "test"):
         (tmp_path / "long" / f"{split}.txt").write_text("long words of a book without end\n" * 10_000)
     corpus = open_corpus(mixture(tmp_path, ("short", 1), ("long", 1)))
-    found = list(corpus.documents("train"))
-    assert any(document.continues for document in found)
+    actual = list(corpus.documents("train"))
+    assert any(document.continues for document in actual)
     last = Document("")
     stretches = 0
-    for document in found:
+    for document in actual:
         if document.continues:
             assert "without end" in last.text
         elif "without end" in document.text:
@@ -119,7 +119,7 @@ def test_documents_stay_whole_and_long_ones_alternate(tmp_path: Path) -> None:
         last = document
     assert stretches > 3
     sizes = Counter[str]()
-    for document in found:
+    for document in actual:
         sizes["long" if "without end" in document.text else "short"] += len(document.text)
     assert abs(sizes["long"] - sizes["short"]) < 1 << 17
 

@@ -134,12 +134,12 @@ def test_open_stem_without_split_is_training_text(tmp_path: Path) -> None:
 
 def test_split_by_hash_keeps_equal_sources_together(long: Path) -> None:
     corpus = open_parallel(f"{long}:en-de")
-    found = {split: pairs(corpus, split) for split in corpus.splits}
-    assert sum(map(len, found.values())) == 2000
-    sources = {split: {source for source, _ in some} for split, some in found.items()}
+    actual = {split: pairs(corpus, split) for split in corpus.splits}
+    assert sum(map(len, actual.values())) == 2000
+    sources = {split: {source for source, _ in some} for split, some in actual.items()}
     assert sum(map(len, sources.values())) == 1000  # disjoint
-    assert 60 < len(found["valid"]) < 140
-    assert 60 < len(found["test"]) < 140
+    assert 60 < len(actual["valid"]) < 140
+    assert 60 < len(actual["test"]) < 140
     assert corpus.source.endswith("split by hash of the source")
 
 
@@ -251,20 +251,20 @@ def test_open_bible_pairs_verses() -> None:
     corpus, back = open_parallel("bible"), open_parallel("bible:web-kjv")
     assert corpus.name == "bible:kjv-web"
     everything = [d for split in corpus.splits for d in corpus.documents(split)]
-    found = {d.id: (d.source, d.text) for d in everything}
-    assert len(found) == len(everything) == 31_099
-    assert found["Genesis 1:1"] == (
+    actual = {d.id: (d.source, d.text) for d in everything}
+    assert len(actual) == len(everything) == 31_099
+    assert actual["Genesis 1:1"] == (
         "In the beginning God created the heaven and the earth.",
         "In the beginning God created the heavens and the earth.",
     )
-    assert found["Psalms 23:1"] == (
+    assert actual["Psalms 23:1"] == (
         "The LORD is my shepherd; I shall not want.",
         "Yahweh is my shepherd: I shall lack nothing.",
     )
-    assert "Romans 16:25" not in found  # the World English Bible has it elsewhere
-    assert all(source and text for source, text in found.values())
+    assert "Romans 16:25" not in actual  # the World English Bible has it elsewhere
+    assert all(source and text for source, text in actual.values())
     turned = {d.id: (d.text, d.source) for split in back.splits for d in back.documents(split)}
-    assert turned == found
+    assert turned == actual
     assert corpus.fingerprint != back.fingerprint
 
 
@@ -285,9 +285,9 @@ def test_open_multi30k_and_iwslt_have_published_sizes(shared: Path, monkeypatch:
 def test_open_summaries_is_summarization(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
     corpus = open_parallel("bbc-news-summary:article-summary")
-    found = [pair for split in corpus.splits for pair in pairs(corpus, split)]
-    assert len(found) == 2_225
-    assert all(source and len(source) > len(text) / 2 for source, text in found)
+    actual = [pair for split in corpus.splits for pair in pairs(corpus, split)]
+    assert len(actual) == 2_225
+    assert all(source and len(source) > len(text) / 2 for source, text in actual)
     assert corpus.is_summarization
     for name in ("bbc-news-summary", "bbc"):  # the catalog says which is source and which target
         assert open_parallel(name).fingerprint == corpus.fingerprint

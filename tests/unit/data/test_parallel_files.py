@@ -113,10 +113,10 @@ def test_read_archive(tmp_path: Path) -> None:
     }
     archive = pack(tmp_path / "en-de.tgz", texts)
     corpus = open_parallel(f"{archive}:en-de")
-    found = {split: [(d.source, d.text) for d in corpus.documents(split)] for split in corpus.splits}
-    assert found["train"] == [("a", "b"), ("ä", "c")]
-    assert found["valid"] == [("dev en", "dev de")]
-    assert found["test"] == [("test en", "test de")]
+    actual = {split: [(d.source, d.text) for d in corpus.documents(split)] for split in corpus.splits}
+    assert actual["train"] == [("a", "b"), ("ä", "c")]
+    assert actual["valid"] == [("dev en", "dev de")]
+    assert actual["test"] == [("test en", "test de")]
     assert [(d.source, d.text) for d in open_parallel(f"{tmp_path}:de-en").documents("train")] == [
         ("b", "a"),
         ("c", "ä"),
@@ -279,8 +279,8 @@ def test_open_folder_of_tables(tmp_path: Path) -> None:
     for i, split in enumerate(("train", "validation", "test")):
         write(tmp_path / f"{split}.jsonl", json.dumps({"article": f"long {i}", "summary": f"short {i}"}) + "\n")
     corpus = open_parallel(f"{tmp_path}:article-summary")
-    found = {split: [(d.source, d.text) for d in corpus.documents(split)] for split in corpus.splits}
-    assert found == {s: [(f"long {i}", f"short {i}")] for i, s in enumerate(("train", "valid", "test"))}
+    actual = {split: [(d.source, d.text) for d in corpus.documents(split)] for split in corpus.splits}
+    assert actual == {s: [(f"long {i}", f"short {i}")] for i, s in enumerate(("train", "valid", "test"))}
 
 
 @pytest.mark.parametrize(

@@ -94,9 +94,9 @@ def test_read_labeled_table_without_suffix(tmp_path: Path) -> None:
     path = written(tmp_path / "rows.csv", ["text", "label"], ROWS)
     wanted = read_one(str(path))
     (tmp_path / "rows").write_bytes(path.read_bytes())
-    found = read_one(str(tmp_path / "rows"))
-    assert (found.fingerprint, found.columns) == (wanted.fingerprint, wanted.columns)
-    assert any("'text,label'" in note for note in found.notes)
+    actual = read_one(str(tmp_path / "rows"))
+    assert (actual.fingerprint, actual.columns) == (wanted.fingerprint, wanted.columns)
+    assert any("'text,label'" in note for note in actual.notes)
     (tmp_path / "rows").write_bytes(path.read_bytes().replace(b"text,label", b"words,mood"))
     assert read_one(str(tmp_path / "rows"), Columns("words", "", "mood")).fingerprint == wanted.fingerprint
 

@@ -120,7 +120,7 @@ def test_is_tasks_recognizes_specs(here: Path) -> None:
 
 def test_open_own_tasks_of_a_file(here: Path) -> None:
     lines = [{"text": f"long text {i}", "title": f"short {i}"} for i in range(300)]
-    (here / "my.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (here / "my.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
     own = here / "own.toml"
     own.write_text(
         'temperature = 2\n[[task]]\nname = "sst2"\nrate = 0.25\n'
