@@ -20,6 +20,7 @@ Tasks:
 
     tables          csv, tsv, JSON lines: delimiters, rows, columns, labeled examples
     conll           tagged sentences: CoNLL, CoNLL-U, Penn Treebank
+    python_names    built-in tagged sentences: lines of Python's standard library
     tag_schemes     IOB1, IOB2, BIOES, BILOU
     squad           questions and answers
     word_vectors    GloVe, word2vec, fastText
@@ -28,5 +29,5 @@ Shared:
 
     describe        what `nextword data` lists and shows
     catalog         named data sets (catalog.toml): find, install, download
-    files           bytes → text: compression, UTF-8, lines, JSON lines
+    files           bytes → text: compression, archives, UTF-8, lines, JSON lines, TOML
 """

@@ -16,8 +16,8 @@ _IS_SPACE_BYTE = np.zeros(256, dtype=bool)  # spaces of one byte
 _IS_SPACE_BYTE[[ord(space) for space in SPACES if space.isascii()]] = True
 _MAY_LEAD_SPACE = np.zeros(256, dtype=bool)  # first bytes of spaces of two or three bytes
 _MAY_LEAD_SPACE[[space.encode()[0] for space in SPACES if not space.isascii()]] = True
-_IS_WIDE_SPACE = np.zeros(1 << 14, dtype=bool)  # spaces of two or three bytes, by code point
-_IS_WIDE_SPACE[[ord(space) for space in SPACES if not space.isascii()]] = True
+IS_WIDE_SPACE = np.zeros(1 << 14, dtype=bool)  # spaces of two or three bytes, by code point
+IS_WIDE_SPACE[[ord(space) for space in SPACES if not space.isascii()]] = True
 
 
 def utf8(text: str) -> bytes:
@@ -40,7 +40,7 @@ def spaces(raw: bytes) -> np.ndarray:
     has_three = lead >= 0xE0
     third = data[np.where(has_three, leads + 2, leads)] & 0x3F
     three_bytes = (lead & 0xF) << 12 | second.astype(np.int64) << 6 | third
-    wide = _IS_WIDE_SPACE[np.where(has_three, three_bytes, (lead & 0x1F) << 6 | second)]
+    wide = IS_WIDE_SPACE[np.where(has_three, three_bytes, (lead & 0x1F) << 6 | second)]
     is_space[leads[wide]] = is_space[leads[wide] + 1] = is_space[leads[wide & has_three] + 2] = True
     return is_space
 

@@ -27,7 +27,7 @@ import numpy as np
 from nextword.core.errors import invalid
 from nextword.core.jit import jit
 from nextword.core.types import Encoding
-from nextword.tokenizers.alignment import SPACES, utf8
+from nextword.tokenizers.alignment import IS_WIDE_SPACE, SPACES, utf8
 from nextword.tokenizers.base import VERSION, Tokenizer
 
 UNKNOWN, EOS = "<unk>", "<eos>"
@@ -129,8 +129,6 @@ INSIDE, SPACE, LINE, MAYBE, OVER = range(5)  # kinds of bytes; MAYBE: first byte
 _KIND = np.full(256, INSIDE, np.uint8)
 _KIND[[space.encode()[0] for space in SPACES]] = [SPACE if space.isascii() else MAYBE for space in SPACES]
 _KIND[[ord("\n"), END]] = LINE, OVER
-_WIDE = np.zeros(1 << 14, np.bool_)  # by code point; U+3000 is the last one
-_WIDE[[ord(space) for space in SPACES if not space.isascii()]] = True
 
 
 class WordTable(NamedTuple):
@@ -157,9 +155,9 @@ def wide_space_length(raw, i):
     """Return the number of bytes of the space character that begins at this MAYBE byte; 0 for another character."""
     b = np.int64(raw[i])
     if b < 0xE0:
-        return 2 if _WIDE[(b & 0x1F) << 6 | (raw[i + 1] & 0x3F)] else 0
+        return 2 if IS_WIDE_SPACE[(b & 0x1F) << 6 | (raw[i + 1] & 0x3F)] else 0
     code = (b & 0xF) << 12 | (np.int64(raw[i + 1]) & 0x3F) << 6 | (raw[i + 2] & 0x3F)
-    return 3 if _WIDE[code] else 0
+    return 3 if IS_WIDE_SPACE[code] else 0
 
 
 @jit
