@@ -44,7 +44,7 @@ def moved(place: Path, name: str, slug: str = "bert", data: str = "colour", **op
 # ------------------------------------------------------------------------------------------------ through the loop
 
 
-def test_saved_loaded_and_applied(place: Path) -> None:
+def test_run_saves_loads_and_predicts(place: Path) -> None:
     """What a folder predicts is what the network in memory said; the encoder's file is an ordinary one."""
     outcome = moved(place, "whole", changes=["phase.0.epochs=2"])
     folder = place / "whole"
@@ -87,7 +87,7 @@ def test_saved_loaded_and_applied(place: Path) -> None:
     assert kinds[-1] == "task"
 
 
-def test_pretrained_weights_are_where_training_begins_and_from_scratch_they_are_not(place: Path) -> None:
+def test_training_starts_from_pretrained_weights_unless_from_scratch(place: Path) -> None:
     still = ["phase.0.optimizer={kind='sgd', rate=1e-30}", "phase.0.steps=1"]
     before = load_file(str(place / "bert/model.safetensors"))
     moved(place, "still", changes=still)
@@ -104,14 +104,14 @@ def test_pretrained_weights_are_where_training_begins_and_from_scratch_they_are_
     assert (place / "fresh/tokenizer.json").read_bytes() == (place / "bert/tokenizer.json").read_bytes()
 
 
-def test_a_transferred_run_can_be_transferred_again(place: Path) -> None:
+def test_fine_tuned_run_can_be_fine_tuned_again(place: Path) -> None:
     moved(place, "once", changes=["phase.0.steps=2"])
     moved(place, "twice", "once", changes=["phase.0.steps=1", "phase.0.optimizer={kind='sgd', rate=1e-30}"])
     first, second = (load_file(str(place / name / "model.safetensors")) for name in ("once", "twice"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_seeds_differ_and_are_told_with_an_interval(place: Path) -> None:
+def test_several_seeds_give_a_mean_and_an_interval(place: Path) -> None:
     outcome = moved(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"])
     assert [Path(run).name for run in outcome.runs] == ["seed-0", "seed-1", "seed-2"]
     assert [result["seed"] for result in outcome.results] == [0, 1, 2]
@@ -131,7 +131,7 @@ def test_seeds_differ_and_are_told_with_an_interval(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "gpt1/finetune")])
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path, slug: str, recipe: str) -> None:
+def test_interrupted_run_resumes_to_the_same_bits(place: Path, slug: str, recipe: str) -> None:
     changes = [*QUICK[:2], "phase.0.epochs=2", "task.dropout=0.1", "model.dropout=0.1"]
     options = {"changes": changes, "device": "cpu", "seed": 4}
     data = str(place / "pair.csv")
@@ -151,7 +151,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path, slug: str,
     assert transfer.read_result(cut)["dev"] == whole.results[0]["dev"]  # type: ignore[index]
 
 
-def test_killed_before_its_first_state_it_begins_again(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_killed_before_its_first_state_restarts(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = transfer.transfer(
         make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, "phase.0.epochs=1"]),
         place / "killed",
@@ -164,7 +164,7 @@ def test_killed_before_its_first_state_it_begins_again(place: Path, monkeypatch:
     assert transfer.read_result(place / "killed")["dev"] == whole.results[0]["dev"]  # type: ignore[index]
 
 
-def test_other_data_is_not_gone_on_with(place: Path, tmp_path: Path) -> None:
+def test_resume_refuses_other_data(place: Path, tmp_path: Path) -> None:
     rows = coloured(60)
     data = written(tmp_path / "mine.csv", ["text", "label"], rows)
     asked = iter([False, True])
@@ -175,7 +175,7 @@ def test_other_data_is_not_gone_on_with(place: Path, tmp_path: Path) -> None:
     assert error.value.path == str(tmp_path / "run")
 
 
-def test_the_best_epoch_is_kept_where_the_recipe_says_so(place: Path) -> None:
+def test_keep_best_keeps_the_best_epoch(place: Path) -> None:
     """With a rate that ruins what was learnt: the metric, not the loss, decides."""
     changes = ["phase.0.epochs=6", "phase.0.keep=best", "phase.0.schedule={kind='constant'}"]
     outcome = moved(place, "best", changes=[*changes, "phase.0.optimizer.rate=0.05", "phase.0.clip=0.0"])
@@ -188,7 +188,7 @@ def test_the_best_epoch_is_kept_where_the_recipe_says_so(place: Path) -> None:
     assert np.mean([p.label == gold for p, gold in zip(said, dev.labels, strict=True)]) == best
 
 
-def test_a_recipe_may_say_something_else_for_one_data_set(place: Path) -> None:
+def test_overrides_change_the_recipe_for_one_data_set(place: Path) -> None:
     name = str(place / "colour.csv")
     own = f"task.overrides={{'{name}'=['phase.0.epochs=7', 'phase.0.optimizer.rate=1e-4']}}"
     plan = make_plan("bert/finetune", place / "bert", name, changes=[own])
@@ -199,7 +199,7 @@ def test_a_recipe_may_say_something_else_for_one_data_set(place: Path) -> None:
     assert other.recipe.phases[0].epochs == 3
 
 
-def test_what_the_run_was_never_shown_is_not_read(place: Path) -> None:
+def test_texts_are_truncated_to_the_positions_that_were_trained(place: Path) -> None:
     """The run was trained on texts of 32 tokens: positions beyond were never learnt."""
     plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"))
     assert plan.recipe.phases[0].batches["length"] == 32
@@ -224,7 +224,7 @@ def test_what_the_run_was_never_shown_is_not_read(place: Path) -> None:
         ({"kind": "rank"}, ""),
     ],
 )
-def test_invalid_setting_is_an_error_before_there_is_a_folder(place: Path, options: dict[str, Any], key: str) -> None:
+def test_invalid_setting_raises_before_the_folder_exists(place: Path, options: dict[str, Any], key: str) -> None:
     with pytest.raises((InvalidSetting, UnknownName)) as error:
         moved(place, "refused", **options)
     assert key in getattr(error.value, "key", "")
@@ -240,7 +240,7 @@ def test_invalid_setting_is_an_error_before_there_is_a_folder(place: Path, optio
         ({"changes": ["task.kind=sorting"]}, "sorting"),
     ],
 )
-def test_unknown_name_is_an_error_before_there_is_a_folder(place: Path, options: dict[str, Any], name: str) -> None:
+def test_unknown_name_raises_before_the_folder_exists(place: Path, options: dict[str, Any], name: str) -> None:
     with pytest.raises(UnknownName) as error:
         moved(place, "refused", **options)
     assert error.value.name == name
@@ -251,30 +251,30 @@ def test_unknown_name_is_an_error_before_there_is_a_folder(place: Path, options:
     "options",
     [{"slug": "nowhere"}, {"data": "nothing"}, {"changes": ["model.dorpout=0.2"]}, {"changes": ["model.width=16"]}],
 )
-def test_what_does_not_fit_is_an_error_before_there_is_a_folder(place: Path, options: dict[str, Any]) -> None:
+def test_unsuitable_source_raises_before_the_folder_exists(place: Path, options: dict[str, Any]) -> None:
     with pytest.raises(NextwordError):
         moved(place, "refused", **options)
     assert not (place / "refused").exists()
 
 
-def test_other_metrics_may_decide(place: Path) -> None:
+def test_first_metric_of_the_recipe_decides(place: Path) -> None:
     found = moved(place, "by-mcc", changes=["phase.0.steps=2", "task.metrics=['mcc', 'f1']"]).results[0]
     assert (found["metric"], list(found["dev"])) == ("mcc", ["mcc", "f1"])
 
 
-def test_no_recipe_says_what_the_data_decide() -> None:
+def test_no_recipe_sets_what_the_data_decide() -> None:
     for recipe in map(load_recipe, recipe_names()):
         if recipe.task is not None:
             _refuse_settings_from_data(parse_task(recipe.task, recipe.name), recipe)
 
 
-def test_a_runs_own_recipe_is_none_to_learn_by(place: Path) -> None:
+def test_recipe_of_a_run_is_not_accepted_as_a_recipe(place: Path) -> None:
     moved(place, "learnt", changes=["phase.0.steps=1"])
     with pytest.raises(InvalidSetting):
         transfer.run(str(place / "learnt/recipe.toml"), "", str(place / "colour.csv"), place / "refused")
 
 
-def test_a_model_that_counts_and_a_folder_of_another_program(place: Path, tmp_path: Path) -> None:
+def test_ngram_and_hugging_face_folders_raise(place: Path, tmp_path: Path) -> None:
     (tmp_path / "theirs").mkdir()
     (tmp_path / "theirs/config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "theirs/model.safetensors").write_bytes(b"")
@@ -289,7 +289,7 @@ def test_a_model_that_counts_and_a_folder_of_another_program(place: Path, tmp_pa
 # ------------------------------------------------------------------------------------------------ several tasks
 
 
-def test_the_mean_over_tasks_has_an_interval_over_seeds() -> None:
+def test_mean_over_tasks_has_an_interval_over_seeds() -> None:
     def outcome(name: str, *values: float) -> Outcome:
         return Outcome(name, (), tuple({"metric": "accuracy", "dev": {"accuracy": v}} for v in values))
 
@@ -298,7 +298,7 @@ def test_the_mean_over_tasks_has_an_interval_over_seeds() -> None:
     assert found["interval"] == pytest.approx(12.706 * np.std([0.7, 0.8], ddof=1) / np.sqrt(2))
 
 
-def test_several_tasks_into_one_table(place: Path, tmp_path: Path) -> None:
+def test_suite_tabulates_several_tasks(place: Path, tmp_path: Path) -> None:
     options = {"changes": [*QUICK, "phase.0.steps=3"], "device": "cpu"}
     names = [str(place / "colour.csv"), str(place / "count.csv")]
     events: list[Any] = []
@@ -316,9 +316,7 @@ def test_several_tasks_into_one_table(place: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("slug", "recipe"), [("lstm", "bert/finetune"), ("gpt1", "gpt1/finetune")])
-def test_any_network_is_compared_with_its_twin_from_scratch(
-    place: Path, tmp_path: Path, slug: str, recipe: str
-) -> None:
+def test_compare_scratch_trains_a_twin_of_every_run(place: Path, tmp_path: Path, slug: str, recipe: str) -> None:
     names = [str(place / "colour.csv"), str(place / "count.csv")]
     options: dict[str, Any] = {"changes": [*QUICK, "phase.0.steps=2"], "device": "cpu", "seeds": 2}
     compare = partial(transfer.run_suite, recipe, place / slug, names, compare_scratch=True, **options)

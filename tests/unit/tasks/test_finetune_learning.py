@@ -15,7 +15,7 @@ CHANGES = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.drop
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
-def test_which_word_occurs(slug: str, tmp_path: Path) -> None:
+def test_single_text_task_is_learned(slug: str, tmp_path: Path) -> None:
     data = written(tmp_path / "colour.csv", ["text", "label"], coloured(300))
     run_of(tmp_path / "run", slug)
     changes = [*CHANGES, "phase.0.epochs=8"]
@@ -29,7 +29,7 @@ def test_which_word_occurs(slug: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "bert/finetune"), ("lstm", "gpt1/finetune")]
 )
-def test_which_of_two_texts_is_which(slug: str, recipe: str, tmp_path: Path) -> None:
+def test_pair_task_is_learned(slug: str, recipe: str, tmp_path: Path) -> None:
     """Both name a colour, and the second one's is asked for."""
     data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(500))
     run_of(tmp_path / "run", slug)
@@ -39,7 +39,7 @@ def test_which_of_two_texts_is_which(slug: str, recipe: str, tmp_path: Path) -> 
     assert found.results[0]["kind"] == "pair_classification"
 
 
-def test_a_number(tmp_path: Path) -> None:
+def test_regression_is_learned(tmp_path: Path) -> None:
     data = written(tmp_path / "count.csv", ["text", "label"], counted(300))
     run_of(tmp_path / "run")
     changes = [*CHANGES, "phase.0.epochs=8"]
@@ -53,7 +53,7 @@ def test_a_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["bert", "gpt1", "lstm", "elmo"])
-def test_ulmfits_head_rates_and_stages_over_other_networks(slug: str, tmp_path: Path) -> None:
+def test_ulmfit_recipe_trains_other_networks(slug: str, tmp_path: Path) -> None:
     """Five phases, of which some have more groups than the network: a class, a class of pairs, and a number."""
     run_of(tmp_path / "run", slug)
     files = {

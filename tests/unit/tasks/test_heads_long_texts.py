@@ -65,7 +65,9 @@ def learnt(network: TextHead, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 @pytest.mark.parametrize("lengths", [(23, 14, 7, 6, 1), (23, 22, 21)])
 @pytest.mark.parametrize("packs", [True, False])
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_pieces_are_full_backpropagation_where_all_is_kept(name: str, packs: bool, lengths: tuple[int, ...]) -> None:
+def test_chunks_equal_full_backpropagation_if_the_window_covers_the_text(
+    name: str, packs: bool, lengths: tuple[int, ...]
+) -> None:
     """Values and gradients: of rows that end one after the other, and of rows that go on together for pieces."""
     said, gradients = learnt(headed(name), texts(*lengths, packs=False))
     for chunk, kept in ((7, 23), (7, 0), (5, 100), (1, 50)):
@@ -77,7 +79,7 @@ def test_pieces_are_full_backpropagation_where_all_is_kept(name: str, packs: boo
 
 
 @pytest.mark.parametrize("pooling", ["auto", "last", "mean", "max", "concat"])
-def test_every_way_of_reading_sees_its_own_positions(pooling: str) -> None:
+def test_poolings_agree_with_and_without_chunks(pooling: str) -> None:
     lengths = (9, 5, 8)
     said, _ = learnt(headed("lstm", pooling=pooling), texts(*lengths, packs=False))
     found, _ = learnt(headed("lstm", 4, 20, pooling=pooling), texts(*lengths, packs=True))
@@ -87,7 +89,7 @@ def test_every_way_of_reading_sees_its_own_positions(pooling: str) -> None:
 # ------------------------------------------------------------------------------------------------ long ones
 
 
-def test_which_pieces_are_kept() -> None:
+def test_window_starts_at_a_chunk() -> None:
     """Those that begin among the last 7 tokens: of 11 by 3, the ones at 6 and 9 (fastai: sl − i <= max_len)."""
     assert tokens_before_window([11, 7, 8, 9, 10, 13, 1], 3, 7).tolist() == [6, 0, 3, 3, 3, 6, 0]
     assert tokens_before_window([11, 100], 3, 0).tolist() == [0, 0]
@@ -107,7 +109,7 @@ def by_hand(network: TextHead, ids: Tensor, skip: int) -> Tensor:
 
 
 @pytest.mark.parametrize("name", ["awd-lstm", "lstm", "gru", "direct"])
-def test_what_lies_before_is_read_but_not_learnt_through(name: str) -> None:
+def test_tokens_before_the_window_have_no_gradient(name: str) -> None:
     lengths, chunk, kept = (40, 12, 33, 13, 4), 4, 12
     network = headed(name, chunk, kept)
     batch = texts(*lengths, packs=True)
@@ -135,9 +137,7 @@ def test_what_lies_before_is_read_but_not_learnt_through(name: str) -> None:
         ("lstm", True, False, False),  # each token has a mask of its own
     ],
 )
-def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(
-    name: str, training: bool, frozen: bool, pieces: bool
-) -> None:
+def test_memory_of_a_long_text_is_that_of_the_window(name: str, training: bool, frozen: bool, pieces: bool) -> None:
     """No piece but those kept is in the graph, and no row is padded to the longest one.
 
     Where no dropout is drawn for each piece, what lies before is read 2,048 tokens at a time: whole pieces of it.
@@ -166,7 +166,7 @@ def test_a_very_long_text_needs_no_more_memory_than_what_is_kept(
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_many_pieces_at_once_say_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_many_chunks_at_once_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one piece after the other."""
     batch = texts(5000, 9, 700, packs=True)
     network = headed(name, 4, 12)
@@ -176,7 +176,7 @@ def test_many_pieces_at_once_say_the_same(name: str, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.parametrize("name", ["awd-lstm", "qrnn", "lstm", "gru", "rnn"])
-def test_it_is_known_which_networks_draw_for_a_piece(name: str) -> None:
+def test_networks_with_locked_dropout_are_flagged(name: str) -> None:
     """Those whose masks stay over time; then it matters where a text is divided."""
     slug, model = NETWORKS[name]
     cls = model_class(slug)
@@ -187,7 +187,7 @@ def test_it_is_known_which_networks_draw_for_a_piece(name: str) -> None:
     assert network.has_locked_dropout == bool((gone == gone[:, :1]).all())
 
 
-def test_without_dropout_nothing_is_drawn_for_a_piece() -> None:
+def test_without_dropout_chunks_draw_nothing() -> None:
     cls = model_class("awd-lstm")
     names = ("words", "input", "between", "output", "connections", "input_connections")
     for name in ("", *names):
@@ -209,7 +209,7 @@ PIECES = [
 ]
 
 
-def test_trained_and_applied_to_texts_of_any_length(tmp_path: Path) -> None:
+def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
     """What is at the end of a long text decides; nothing is cut, so nothing is said to be."""
     rows = [(f"{'the king saw ' * (i % 9)}{text}", label) for i, (text, label) in enumerate(coloured(300))]
     data = written(tmp_path / "long.csv", ["text", "label"], rows)
@@ -243,7 +243,7 @@ def test_trained_and_applied_to_texts_of_any_length(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("long", "told"), [(0, False), (5, False), (400, True)])
-def test_one_long_text_among_short_ones_is_told_of(tmp_path: Path, long: int, told: bool) -> None:
+def test_long_texts_before_the_window_are_noted(tmp_path: Path, long: int, told: bool) -> None:
     """And it lies beside the others as long as it is, so that they are not padded."""
     rows = [*coloured(60), (f"{'the king saw ' * long}red", "red")]
     data = written(
@@ -262,7 +262,7 @@ def test_one_long_text_among_short_ones_is_told_of(tmp_path: Path, long: int, to
     assert sum(batch.inputs.ids.numel() for batch in batches) == len(train.ids)
 
 
-def test_other_networks_are_cut_as_ever(tmp_path: Path) -> None:
+def test_stateless_networks_truncate(tmp_path: Path) -> None:
     data = written(tmp_path / "long.csv", ["text", "label"], [(f"{'old ' * 60}{t}", c) for t, c in coloured(60)])
     run_of(tmp_path / "run", "bert")
     plans: list[Any] = []

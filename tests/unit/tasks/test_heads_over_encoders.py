@@ -75,14 +75,14 @@ def task_of(kind: str, **more: Any) -> Any:
     return task_class(kind).parse({"kind": kind, **TABLES.get(kind, {}), **more}, "test")
 
 
-def test_no_network_and_no_kind_is_left_out() -> None:
+def test_every_network_and_kind_is_tested() -> None:
     embeds = {slug for slug in MODELS if hasattr(model_class(slug), "encode") and not tags(slug)}
     assert embeds == set(SHAPES)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in MODELS if tags(slug)])
 @pytest.mark.parametrize("kind", ["classification", "question_answering", "multiple_choice"])
-def test_what_reads_words_by_their_letters_tags_and_nothing_else(slug: str, kind: str) -> None:
+def test_character_taggers_only_tag(slug: str, kind: str) -> None:
     recipe = load_recipe(f"{slug}/tiny")
     tokenizer, cls = tokenizer_of(slug), model_class(slug)
     network = cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
@@ -136,7 +136,7 @@ def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("slug", list(SHAPES))
 @pytest.mark.parametrize("name", HEADS)
-def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) -> None:
+def test_head_trains_saves_and_reloads(slug: str, name: str, tmp_path: Path) -> None:
     network, tokenizer = network_of(slug)
     kind, more = HEADS[name]
     task = task_of(kind, **more)
@@ -174,7 +174,7 @@ def test_it_learns_and_stays_what_it_is(slug: str, name: str, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "is_conditional", False)])
-def test_what_makes_texts_from_sources_writes_its_labels(slug: str, tmp_path: Path) -> None:
+def test_conditional_networks_generate_their_labels(slug: str, tmp_path: Path) -> None:
     """Costs are those of the language model by itself, whatever the network; learning reaches all of it."""
     network, tokenizer = network_of(slug)
     labels = ("far", "a river", "old king")

@@ -24,7 +24,7 @@ def tagged(folder: Path) -> Path:
     return folder
 
 
-def test_tags_of_dev_are_learnt_too(tmp_path: Path) -> None:
+def test_merged_dev_tags_are_learned(tmp_path: Path) -> None:
     before = read_tags(str(tagged(tmp_path / "names")))
     after = before.merge_dev_into_train()
     assert after.splits["train"].sentences == [*before.splits["train"].sentences, *before.splits["dev"].sentences]
@@ -37,7 +37,7 @@ def test_tags_of_dev_are_learnt_too(tmp_path: Path) -> None:
     assert after.fingerprint != before.fingerprint
 
 
-def test_texts_and_several_sets(tmp_path: Path) -> None:
+def test_texts_and_mixed_sets_merge_dev(tmp_path: Path) -> None:
     names = []
     for name in ("one", "two"):
         file = tmp_path / f"{name}.csv"
@@ -51,7 +51,7 @@ def test_texts_and_several_sets(tmp_path: Path) -> None:
     assert [len(one.splits["train"]) for one in both.sets] == [40, 40]
 
 
-def test_the_last_weights_are_kept_and_a_run_goes_on(tmp_path: Path) -> None:
+def test_merged_run_keeps_the_last_weights_and_resumes(tmp_path: Path) -> None:
     data = str(tagged(tmp_path / "names"))
     changes = ["task.merge_dev_into_train=true", "phase.0.steps=6", "phase.0.validate=2", "phase.0.keep=best"]
     plan = make_plan("tagger/tiny", "", data, changes=changes, device="cpu")
@@ -65,7 +65,7 @@ def test_the_last_weights_are_kept_and_a_run_goes_on(tmp_path: Path) -> None:
     assert again.fingerprint == plan.fingerprint
 
 
-def test_what_is_refused(tmp_path: Path) -> None:
+def test_invalid_merge_dev_raises(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
         make_plan(
             "tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.merge_dev_into_train=1"], device="cpu"

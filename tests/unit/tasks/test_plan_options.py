@@ -43,7 +43,7 @@ def moved(place: Path, out: Path, slug: str = "bert", data: str = "colour", chan
 # ------------------------------------------------------------------------------------------------ weights
 
 
-def test_balanced_weights_come_from_the_training_rows_and_are_kept(place: Path, tmp_path: Path) -> None:
+def test_balanced_class_weights_follow_the_training_rows(place: Path, tmp_path: Path) -> None:
     heard: list[Any] = []
     moved(
         place,
@@ -62,7 +62,7 @@ def test_balanced_weights_come_from_the_training_rows_and_are_kept(place: Path, 
     assert nextword.load(tmp_path / "w", device="cpu").predict(["a red one"])[0].label in ("red", "blue")
 
 
-def test_a_heavy_class_is_said_more_often(place: Path, tmp_path: Path) -> None:
+def test_heavier_class_is_predicted_more_often(place: Path, tmp_path: Path) -> None:
     """Before anything is learnt of the texts, the head learns how much each class counts."""
     said = []
     for name, weights in (("light", "{red=0.02}"), ("heavy", "{red=50.0}")):
@@ -83,14 +83,14 @@ def test_a_heavy_class_is_said_more_often(place: Path, tmp_path: Path) -> None:
         ("colour", "task.reinit_layers=3", "task.reinit_layers"),
     ],
 )
-def test_invalid_option_is_an_error_before_there_is_a_folder(place: Path, data: str, change: str, key: str) -> None:
+def test_invalid_option_raises_before_the_folder_exists(place: Path, data: str, change: str, key: str) -> None:
     with pytest.raises(InvalidSetting) as error:
         moved(place, place / "no", data=data, changes=[change])
     assert error.value.key == key
     assert not (place / "no").exists()
 
 
-def test_weight_of_an_unknown_class_names_it(place: Path) -> None:
+def test_weight_of_an_unknown_class_raises(place: Path) -> None:
     with pytest.raises(UnknownName) as error:
         moved(place, place / "no", changes=["task.class_weights={green=2.0}"])
     assert (error.value.name, error.value.known) == ("green", ("blue", "red"))
@@ -100,7 +100,7 @@ def test_weight_of_an_unknown_class_names_it(place: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
-def test_names_of_the_last_layers(slug: str) -> None:
+def test_last_layers_are_named(slug: str) -> None:
     network = made(slug)
     names = tensors_of_last_layers(network, 2)
     numbers = {name.split(".")[1] for name in names if name.startswith(("attending", "feeding"))}
@@ -113,7 +113,7 @@ def test_names_of_the_last_layers(slug: str) -> None:
 @pytest.mark.parametrize(
     ("slug", "first"), [("gpt2", "blocks.1."), ("t5", "encoder.blocks.1."), ("xlnet", "blocks.1.")]
 )
-def test_names_in_other_networks(slug: str, first: str) -> None:
+def test_last_layers_of_other_networks_are_named(slug: str, first: str) -> None:
     cls = model_class(slug)
     config = cls.Config(**{"t5": {"width": 8, "inner": 8, "heads": 2, "head": 4, "layers": 2}}.get(
         slug, {"width": 8, "layers": 2, "heads": 2, **({"window": 8} if slug == "gpt2" else {"inner": 8})}
@@ -124,7 +124,7 @@ def test_names_in_other_networks(slug: str, first: str) -> None:
     assert all(name.startswith(first) for name in names)
 
 
-def test_the_last_layers_are_drawn_by_the_seed_and_the_rest_is_the_runs(place: Path, tmp_path: Path) -> None:
+def test_last_layers_are_reinitialized_by_the_seed_and_the_rest_is_loaded(place: Path, tmp_path: Path) -> None:
     """A rate of next to nothing: what training begins with is what it ends with."""
     changes = ["task.reinit_layers=1", "phase.0.steps=1", "phase.0.optimizer.rate=1e-30", "phase.0.optimizer.decay=0.0"]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -143,7 +143,7 @@ def test_the_last_layers_are_drawn_by_the_seed_and_the_rest_is_the_runs(place: P
     )
 
 
-def test_networks_that_have_no_last_layers(place: Path, tmp_path: Path) -> None:
+def test_networks_without_separate_layers_raise(place: Path, tmp_path: Path) -> None:
     for slug, name in (("lstm", "LSTM"), ("albert", "ALBERT")):
         with pytest.raises(InvalidSetting, match=name):
             moved(place, tmp_path / slug, slug=slug, changes=["task.reinit_layers=1"])
@@ -160,7 +160,7 @@ def test_networks_that_have_no_last_layers(place: Path, tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ stopping early
 
 
-def test_it_stops_when_dev_gets_no_better_and_keeps_the_best(place: Path, tmp_path: Path) -> None:
+def test_patience_stops_and_keeps_the_best_weights(place: Path, tmp_path: Path) -> None:
     changes = ["phase.0.epochs=40", "phase.0.patience=2", "phase.0.keep=best", "phase.0.schedule={kind='constant'}"]
     outcome = moved(place, tmp_path / "out", changes=changes)
     checks = [line for line in RunFolder(tmp_path / "out").read_log() if line["event"] == "valid"]

@@ -39,12 +39,12 @@ def told(recipe: str, changes: Sequence[str], examples: int) -> list[str]:
         ("bert/finetune", ("phase.0.epochs=0.1",), 20, "20 examples give only 1 step"),  # never none
     ],
 )
-def test_few_steps_are_told(recipe: str, changes: tuple[str, ...], examples: int, said: str) -> None:
+def test_few_steps_are_noted(recipe: str, changes: tuple[str, ...], examples: int, said: str) -> None:
     found = told(recipe, changes, examples)
     assert [one.partition(" in all")[0] for one in found] == ([said] if said else [])
 
 
-def test_what_helps() -> None:
+def test_note_advises_smaller_batches_or_more_epochs() -> None:
     (note,) = told("ulmfit/classify", [], 360)
     assert note.endswith("ulmfit/few has smaller batches and more epochs")
     (note,) = told("bert/finetune", [], 320)
