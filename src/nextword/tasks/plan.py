@@ -207,9 +207,8 @@ def open_source(source: str | Path) -> RunFolder:
 def require_training(recipe: Recipe) -> None:
     """Raise an error if the recipe trains nothing: then there is no baseline from scratch."""
     if not parse_task(recipe.task, recipe.name).trains:
-        problem = (
-            f"{recipe.name} trains nothing, so there is no baseline from scratch. Compare with --set task.shots=0."
-        )
+        advice = "Leave --scratch and --compare-scratch out, or compare with --set task.shots=0."
+        problem = f"{recipe.name} trains nothing, so there is no baseline from scratch. {advice}"
         raise InvalidSetting(problem, key="scratch", value=True)
 
 
