@@ -10,7 +10,7 @@ import shlex
 import time
 from typing import cast
 
-from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
+from nextword.core.errors import InvalidSetting, unknown
 from nextword.studies._study import Finding, Progress, Settings, Study
 
 STUDIES = {
@@ -43,11 +43,7 @@ ACCEPTS_RUN = ("probing", "beam-size", "word-senses", "elmo-layers")  # with --r
 def find_study(name: str) -> Study:
     """Import the module of a study."""
     if name not in STUDIES:
-        raise UnknownName(
-            f"Unknown study '{name}'.{did_you_mean(name, STUDIES)} `nextword look` lists all studies.",
-            name=name,
-            known=STUDIES,
-        )
+        raise unknown("study", name, STUDIES, hint="`nextword look` lists all studies.")
     return cast(Study, importlib.import_module(STUDIES[name]))
 
 

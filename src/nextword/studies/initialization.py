@@ -120,23 +120,13 @@ def measure(settings: Settings, progress: Progress) -> Measured:
                 for layer in range(DEPTH):
                     layers.append((stack, name, layer + 1, *_over_seeds([run[layer] for run in runs])))
     units.append((UNIGRAM, None, None, [unigram_bits(train, held)] * 3))
+    unit_columns = ("weights", UNITS_LEFT, FEATURES, BITS)
+    stack_columns = ("stack", "weights", SIGNAL, GRADIENT, SATURATION)
+    layer_columns = ("stack", "weights", "layer", "signal", "gradient", "saturated")
     return {
-        "units": Table(
-            f"Hidden layer of an NPLM with {UNITS} units after {steps} steps",
-            ("weights", UNITS_LEFT, FEATURES, BITS),
-            units,
-        ),
-        "stack": Table(
-            f"Variance through {DEPTH} untrained layers of {WIDTH} units",
-            ("stack", "weights", SIGNAL, GRADIENT, SATURATION),
-            ends,
-        ),
-        "layers": Table(
-            "The untrained stack, layer by layer",
-            ("stack", "weights", "layer", "signal", "gradient", "saturated"),
-            layers,
-            detailed=True,
-        ),
+        "units": Table(f"Hidden layer of an NPLM with {UNITS} units after {steps} steps", unit_columns, units),
+        "stack": Table(f"Variance through {DEPTH} untrained layers of {WIDTH} units", stack_columns, ends),
+        "layers": Table("The untrained stack, layer by layer", layer_columns, layers, detailed=True),
     }, {
         "data": f"{describe_corpus(corpus)}: {len(train):,} training bytes, {len(held):,} held out",
         "network": f"NPLM on bytes, context {CONTEXT}, m = {EMBEDDING}, h = {UNITS}; output bias of a unigram",

@@ -139,16 +139,10 @@ def _growth(sizes: list[int], stored: dict[int, list[int]], halves: list[list[fl
     for i, n in enumerate(ORDERS):
         network = [sum(count_parameters(size, n, direct=True).values()) for size in sizes] if n > 1 else []
         fit = fit_power_law(sizes, network) if network else (None, None)
-        rows.append(
-            (
-                n,
-                fit_power_law(sizes, [size**n for size in sizes]).exponent,
-                fit_power_law(sizes, [stored[size][i] for size in sizes]).exponent,
-                median_and_range(halves[i]),
-                fit_power_law([length for length, _ in by_length], [counts[i] for _, counts in by_length]).exponent,
-                *fit,
-            )
-        )
+        possible = fit_power_law(sizes, [size**n for size in sizes]).exponent
+        in_text = fit_power_law(sizes, [stored[size][i] for size in sizes]).exponent
+        in_length = fit_power_law([length for length, _ in by_length], [counts[i] for _, counts in by_length]).exponent
+        rows.append((n, possible, in_text, median_and_range(halves[i]), in_length, *fit))
     columns = ("N", "possible", "stored", HALVES, IN_LENGTH, "NPLM", "NPLM R²")
     return Table("Exponent of |V| at each order (and of the text length)", columns, rows)
 

@@ -286,18 +286,11 @@ def _optimizers(
         rate, grid = chosen[name, drop], grids[TRAINED_BY[name]]
         test, base = ({s: run.test for s, run in by.items()} for by in (by_seed, outcomes[SGD, drop]))
         starts = [run.averaged for run in by_seed.values() if run.averaged is not None]
-        rows.append(
-            (
-                name,
-                drop,
-                rate,
-                "lowest" if rate == grid[0] else "highest" if rate == grid[-1] else "inside",
-                median_and_range(list(test.values())),
-                None if name == SGD else perplexity_below(test, base),
-                f"{len(starts)} of {len(by_seed)}" if name in (ASGD, TRIGGERED) else None,
-                median_and_range(starts) if starts else None,
-            )
-        )
+        place = "lowest" if rate == grid[0] else "highest" if rate == grid[-1] else "inside"
+        below = None if name == SGD else perplexity_below(test, base)
+        fired = f"{len(starts)} of {len(by_seed)}" if name in (ASGD, TRIGGERED) else None
+        start = median_and_range(starts) if starts else None
+        rows.append((name, drop, rate, place, median_and_range(list(test.values())), below, fired, start))
     columns = ("optimizer", "dropout", RATE, PLACE, TEST, BELOW, FIRED, START)
     return Table("Each optimizer at its best learning rate, same number of steps", columns, rows)
 
@@ -353,10 +346,8 @@ def _unless_at_edge(table: Table, holds: bool | None, winner: str, loser: str, d
 def _compare_with_sgd(
     table: Table, name: str, drop: float, statement: str, holds: bool | None, note: str, decides: bool
 ) -> Part:
-    (base, test), cell = (
-        [table.cell(TEST, optimizer=n, dropout=drop) for n in (SGD, name)],
-        table.cell(BELOW, optimizer=name, dropout=drop),
-    )
+    base, test = (table.cell(TEST, optimizer=n, dropout=drop) for n in (SGD, name))
+    cell = table.cell(BELOW, optimizer=name, dropout=drop)
     evidence = f"{_setting(drop)} SGD has {base[0]:.3f} nats and {name} {test[0]:.3f}{note}"
     uncertainty = "one seed has no interval"
     if cell:

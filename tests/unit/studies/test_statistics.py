@@ -99,3 +99,19 @@ def test_numbers_are_formatted_for_readers() -> None:
     assert stats.format_interval([0.0, -0.5, 0.25], 1) == "−0.5 to 0.2"
     assert stats.format_interval([0.0, None, None]) == stats.NO_INTERVAL
     assert stats.format_gain(-1.26, "points", 1) == "1.3 points worse"
+
+
+@pytest.mark.parametrize(
+    ("cell", "holds"), [([1.0, 0.5, 1.5], True), ([-1.0, -1.5, -0.5], False), ([0.1, -1.0, 1.2], None)]
+)
+def test_judge_interval_holds_if_the_whole_interval_passes(cell: list[float], holds: bool | None) -> None:
+    part = stats.judge_interval("It helps.", cell, "It gains 1.", "points", 1, decides=False)
+    assert part.holds is holds
+    assert part.uncertainty == f"points: {stats.format_interval(cell, 1)}"
+    assert not part.decides
+    below = stats.judge_interval("It does not help.", cell, "", test=stats.is_below)
+    assert below.holds is (None if holds is None else not holds)
+
+
+def test_median_of_means_is_over_seeds() -> None:
+    assert stats.median_of_means(np.array([[1.0, 3.0], [4.0, 6.0], [0.0, 2.0]])) == [2.0, 1.0, 5.0]
