@@ -89,11 +89,6 @@ def follows_letter(parts: Sequence[str]) -> bool:
     return parts[-1].rstrip(" ")[-1:].isalnum() or (len(parts) > 1 and not parts[-1].strip())
 
 
-def shorten(text: str) -> str:
-    """A text for an error message."""
-    return repr(text if len(text) <= 40 else text[:37] + "…")
-
-
 # ------------------------------------------------------------------------------------------------ masked networks
 
 #     The [?] sat on the mat            one masked token: every word of one piece, and its probability, at once

@@ -40,7 +40,6 @@ from nextword.generation.infilling import (
     join_parts,
     likeliest_fillings,
     likeliest_words,
-    shorten,
     split_pieces,
     unwritable_ids,
 )
@@ -66,12 +65,8 @@ class BlankFillingMixin(TextModel):
         """
         parts = text.split(BLANK)
         if len(parts) == 1:
-            raise InvalidSetting(
-                f"The text {shorten(text)} has no blank. Write {BLANK} for the missing word, for example "
-                f'"The {BLANK} sat on the mat".',
-                key="text",
-                value=text,
-            )
+            example = f"The {BLANK} sat on the mat"
+            raise invalid("text", text[:40], f'has no blank. Write {BLANK} for the missing word: "{example}".')
         return [self._fill_blank(parts[: i + 1], parts[i + 1 :], k, tokens) for i in range(len(parts) - 1)]
 
     def _fill_blank(self, left: Sequence[str], right: Sequence[str], k: int, tokens: bool) -> list[Guess]:
@@ -149,11 +144,7 @@ class BlankFillingMixin(TextModel):
     def _refuse_mask_token(self, text: str) -> None:
         for name in MARKS["mask"]:
             if name in text and name in self.tokenizer.special:
-                raise InvalidSetting(
-                    f"{name} in a text is plain letters to this tokenizer. Write {BLANK} for a blank.",
-                    key="text",
-                    value=text,
-                )
+                raise invalid("text", text[:40], f"contains {name} as plain letters. Write {BLANK} for a blank.")
 
     # -------------------------------------------------------------------------------------------- blanks of any length
 
@@ -244,12 +235,8 @@ class BlankFillingMixin(TextModel):
             raise self.unsupported("infill")
         masks = BLANKS.findall(text)
         if not masks:
-            raise InvalidSetting(
-                f"The text {shorten(text)} has no blank. Write {BLANK} for a few words, or {' or '.join(MASKS[1:])} "
-                "for sentences and for the rest of a text.",
-                key="text",
-                value=text,
-            )
+            others = f"{' or '.join(MASKS[1:])} for sentences and for the rest of a text"
+            raise invalid("text", text[:40], f"has no blank. Write {BLANK} for a few words, {others}.")
         return BLANKS.split(text), masks
 
     def _encode_blanks(self, parts: Sequence[str], masks: Sequence[str]) -> TextWithBlanks:
@@ -266,12 +253,8 @@ class BlankFillingMixin(TextModel):
             positions.append(len(ids))
             ids += [mask_ids[MASKS[0] if mask.startswith("_") else mask], *side]
         if len(ids) > self.network.window:
-            raise InvalidSetting(
-                f"The text {shorten(join_parts(parts, masks))} has {len(ids):,} tokens with its blanks, but the window "
-                f"has room for {self.network.window:,}. Shorten it far from the blanks.",
-                key="text",
-                value=len(ids),
-            )
+            problem = f"has {len(ids):,} tokens with its blanks, more than the window ({self.network.window:,})."
+            raise invalid("text", join_parts(parts, masks)[:40], f"{problem} Shorten it far from the blanks.")
         after_letters = tuple(follows_letter(parts[: i + 1]) for i in range(len(masks)))
         return TextWithBlanks(tuple(ids), tuple(positions), after_letters)
 

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, invalid
+from nextword.core.errors import invalid
 from nextword.core.protocols import Encoder
 from nextword.core.types import Beam, Contrastive, Decoding, Greedy, Inputs, Piece, State, Stop
 from nextword.generation.beam_search import Hypothesis, beam_search, require_attention
@@ -268,12 +268,8 @@ class GenerationMixin(TextModel):
         prompt_ids = [encoding.ids.tolist() for encoding in self.tokenizer.encode_batch(list(prompts))]
         for prompt, ids in zip(prompts, prompt_ids, strict=True):
             if overflow == "error" and self._overflow(len(ids)):
-                raise InvalidSetting(
-                    f"The prompt {prompt[:30]!r}… has {len(ids):,} tokens, but the model's window has room for "
-                    f"{self.network.window - 1:,}. Shorten it, or use overflow = 'slide'.",
-                    key="prompt",
-                    value=len(ids),
-                )
+                problem = f"has {len(ids):,} tokens, but the window has room for {self.network.window - 1:,}."
+                raise invalid("prompt", prompt[:30], f"{problem} Shorten it, or use overflow = 'slide'.")
         return prompt_ids
 
     def _overflow(self, length: int) -> int:

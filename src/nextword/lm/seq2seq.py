@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from nextword.batching.seq2seq import pad_rows
-from nextword.core.errors import InvalidSetting, NextwordError, invalid
+from nextword.core.errors import NextwordError, invalid
 from nextword.core.types import EXACT, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
 from nextword.data.text_to_text import has_denoising, is_tasks, list_prefixes
 from nextword.generation.beam_search import Hypothesis
@@ -46,7 +46,6 @@ from nextword.generation.infilling import (
     follows_letter,
     generate_fillings,
     join_parts,
-    shorten,
     split_spans,
     unwritable_ids,
 )
@@ -116,10 +115,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
     def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:
         """One score per target, including its end; `given` are the sources."""
         if given is None or len(given) != len(texts):
-            raise InvalidSetting(
-                f"{len(texts)} texts need as many sources (given = …); got {0 if given is None else len(given)}.",
-                key="given",
-            )
+            raise invalid("given", given, f"must be as many sources as there are texts, {len(texts)}.")
         targets = self._encode_sources(texts)
         nats = self._target_nats(self._encode_sources(given), targets)
         return [self._make_score(text, cost, len(ids)) for text, ids, cost in zip(texts, targets, nats, strict=True)]
@@ -267,16 +263,10 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         self._refuse_sentinels([text])
         parts = LINES.split(text)
         if len(parts) == 1:
-            raise InvalidSetting(
-                f"The text {shorten(text)} has no blank. Write {BLANK} for what is missing.", key="text", value=text
-            )
+            raise invalid("text", text[:40], f"has no blank. Write {BLANK} for what is missing.")
         if len(parts) - 1 > len(self.sentinels):
-            raise InvalidSetting(
-                f"The text {shorten(text)} has {len(parts) - 1:,} blanks, but this model can fill "
-                f"{len(self.sentinels):,} at once. Leave some out.",
-                key="text",
-                value=text,
-            )
+            problem = f"has {len(parts) - 1:,} blanks, but this model fills at most {len(self.sentinels):,} at once."
+            raise invalid("text", text[:40], problem)
         return parts
 
     def _encode_with_sentinels(self, parts: Sequence[str]) -> list[int]:
@@ -309,12 +299,8 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         sources = self._encode_sources(prompts, overflow)
         for prompt, ids in zip(prompts, sources, strict=True):
             if overflow == "error" and 0 < self.training_length < len(ids):
-                raise InvalidSetting(
-                    f"The source {prompt[:30]!r}… has {len(ids):,} tokens, but this run was trained on at most "
-                    f"{self.training_length:,}. Shorten it, or read it nevertheless (overflow = 'slide').",
-                    key="prompt",
-                    value=len(ids),
-                )
+                problem = f"has {len(ids):,} tokens, but this run was trained on at most {self.training_length:,}."
+                raise invalid("prompt", prompt[:30], f"{problem} Shorten it, or set overflow = 'slide'.")
         return sources
 
     def _encode_sources(self, texts: Sequence[str], overflow: str = "slide") -> list[list[int]]:
@@ -325,12 +311,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         for text in texts if self._has_sentinels else ():
             if SENTINEL in text:
                 remedy = "Write ___ for what is missing." if self.fills_spans else "Remove it."
-                raise InvalidSetting(
-                    f"The text {text[:40]!r} contains {SENTINEL}…>, the name of a special token, which would be read "
-                    f"as plain letters. {remedy}",
-                    key="text",
-                    value=text,
-                )
+                raise invalid("text", text[:40], f"contains {SENTINEL}…>, the name of a special token. {remedy}")
 
     def _check_prefixes(self, prompts: Sequence[str]) -> None:
         """Raise an error for sources without a task prefix of the run."""
