@@ -304,8 +304,8 @@ def test_prompts_without_examples_and_beyond_the_window(cli: Cli, js: Js, place:
         ("gpt1", "colour.csv", ("phase.0.epochs=3",), (), "phase.0.epochs"),
         ("gpt1", "colour.csv", ("task.class_weights=balanced",), (), "class_weights"),
         ("gpt1", "colour.csv", ("model.layers=1",), (), "model.layers"),
-        ("gpt1", "colour.csv", (), ("--scratch",), "--scratch"),
-        ("gpt1", "colour.csv", (), ("--compare-scratch",), "--compare-scratch"),
+        ("gpt1", "colour.csv", (), ("--scratch",), "baseline"),
+        ("gpt1", "colour.csv", (), ("--compare-scratch",), "baseline"),
     ],
 )
 def test_invalid_settings_fail_and_create_no_folder(

@@ -36,7 +36,6 @@ from nextword.core.errors import InvalidSetting, Unsupported, invalid, unknown
 from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Loss, Prediction, State, require_list, texts_of
 from nextword.data.tables import Columns, Rows
-from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, frame_ids
 from nextword.metrics.classification import METRICS, REGRESSION_METRICS
 from nextword.models.base import Network
 from nextword.models.framing import next_token_targets
@@ -68,7 +67,7 @@ from nextword.tasks.heads import (
     TextHead,
     tokens_before_window,
 )
-from nextword.tasks.predictor import Predictor
+from nextword.tasks.predictor import EmbeddingPredictor
 from nextword.tasks.text_data import TextDataset, read_text_data
 from nextword.tokenizers.base import Tokenizer
 from nextword.training.device import to_device
@@ -449,16 +448,10 @@ class Classification(TextTask[TextDataset, Examples, "Classifier"]):
 # ------------------------------------------------------------------------------------------------ predictor
 
 
-class Classifier(Predictor, EmbeddingMixin):
-    """`predict` labels of texts or pairs of texts. `embed` gives vectors of the fine-tuned network."""
+class Classifier(EmbeddingPredictor):
+    """`predict` labels of texts or pairs of texts."""
 
     can_average = True
-
-    def __init__(self, model: Any, tokenizer: Tokenizer, task: Any, length: int, name: str = "") -> None:
-        super().__init__(model, tokenizer, task, length, name)
-        self.is_bidirectional = isinstance(self.network, Infilling) or self.network.is_bidirectional
-        limit = min(filter(None, (length, self.network.max_positions)), default=BATCH_TOKENS)
-        self.room = max(1, limit - len(frame_ids(self.network, ()).ids))
 
     @property
     def is_pair(self) -> bool:

@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
 import numpy as np
@@ -51,7 +51,7 @@ from nextword.models.base import Network
 from nextword.objectives import make_objective
 from nextword.run_folder import RunFolder
 from nextword.tasks.base import Dataset, Progress, Setup, Wording, from_data
-from nextword.tasks.datasets.tagged import MixedTagDataset, read_tag_data
+from nextword.tasks.datasets.tagged import MixedTagDataset, TagDataset, read_tag_data
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.mixtures import (
     MixedExamples,
@@ -77,6 +77,9 @@ from nextword.tasks.tagging import (
     write_conll,
 )
 from nextword.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from nextword.models.cvt import Views
 
 PRIMARY = "primary"
 VIEWS = ("full", "forwards", "backwards", "future", "past")
@@ -120,11 +123,12 @@ class TaskHeads(nn.Module):
         self.is_plain = task.scheme == PLAIN
         self.register_buffer("forbidden", forbidden_scores(tags, steps), persistent=False)
 
-    def primary(self, views: Any) -> Tensor:
+    def primary(self, views: Views) -> Tensor:
         """(B, T, K) logits."""
-        return self.heads[PRIMARY](views.both)
+        logits: Tensor = self.heads[PRIMARY](views.both)
+        return logits
 
-    def auxiliary(self, views: Any) -> dict[str, Tensor]:
+    def auxiliary(self, views: Views) -> dict[str, Tensor]:
         """The logits of each of the other heads, (B, T, K)."""
         inputs = {
             "full": views.both,
@@ -153,14 +157,16 @@ class CrossViewHead(ModelWithHead):
         side, whole = network.widths[1] // 2, network.widths[2]
         self.out = nn.ModuleList(TaskHeads(task, side, whole, config.width) for task in config.tag_sets)
 
-    def views(self, inputs: Inputs, dropout: float = 0.0) -> Any:
+    def views(self, inputs: Inputs, dropout: float = 0.0) -> Views:
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.frozen):
-            return self.encoder.views(inputs, dropout)
+            views: Views = self.encoder.views(inputs, dropout)
+        return views
 
     def forward(self, batch: Batch) -> Tensor:
         """(B, W, K): logits of the primary head of the batch's task."""
         dropout = self.encoder.config.dropout if self.training and not self.frozen else 0.0
-        return self.out[batch.task_index].primary(self.views(batch.inputs, dropout)).float()
+        heads: TaskHeads = self.out[batch.task_index]
+        return heads.primary(self.views(batch.inputs, dropout)).float()
 
     @torch.no_grad()
     def targets(self, inputs: Inputs) -> list[Tensor]:
@@ -179,7 +185,8 @@ class CrossViewHead(ModelWithHead):
 
     def best_tags(self, emissions: Tensor, mask: Tensor, task: int = 0) -> Tensor:
         """(B, W): the best sequence of tags that the scheme of this task allows; 0 where there is no word."""
-        return self.out[task].best_tags(emissions, mask)
+        heads: TaskHeads = self.out[task]
+        return heads.best_tags(emissions, mask)
 
     def best_tags_of_all(self, inputs: Inputs, mask: Tensor) -> list[Tensor]:
         """The best tags of every task (B, W); the network reads once."""
@@ -227,7 +234,7 @@ class CrossViewObjective(TagObjective):
         parts = text.parts if isinstance(text, MixedExamples) else (text,)
         return mixed_validation_batches(self.layout, parts)
 
-    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+    def loss(self, network: CrossViewHead, batch: Batch, state: State) -> Loss:
         if batch.task_index == UNLABELED:
             return self._loss_between_views(network, batch)
         emissions = network(batch)
@@ -239,7 +246,7 @@ class CrossViewObjective(TagObjective):
         value = network.nats(emissions, batch.targets, self.smoothing).sum() / batch.num_targets
         return Loss(value, nats.detach(), batch.num_targets)
 
-    def _loss_between_views(self, network: Any, batch: Batch) -> Loss:
+    def _loss_between_views(self, network: CrossViewHead, batch: Batch) -> Loss:
         """It has no nats, which are those of tags."""
         mask = batch.targets != IGNORE
         targets = network.targets(batch.inputs)
@@ -282,8 +289,8 @@ class SharedLetters:
     forms: np.ndarray  # (F, L)
     words: np.ndarray  # (M,)
 
-    def __getitem__(self, at: Any) -> np.ndarray:
-        return self.forms[self.words[at]]
+    def __getitem__(self, words: np.ndarray) -> np.ndarray:
+        return np.asarray(self.forms[self.words[words]])
 
     def __len__(self) -> int:
         return len(self.words)
@@ -383,7 +390,7 @@ def _split_corpus(
     }
 
 
-def index_words(texts: Iterable[str], tokenizer: Any, index: dict[str, int]) -> Iterator[list[int]]:
+def index_words(texts: Iterable[str], tokenizer: Tokenizer, index: dict[str, int]) -> Iterator[list[int]]:
     """Yield every sentence as indices of its words in a growing table; a run of characters is split only once."""
     runs: dict[str, list[int]] = {}
     for text in texts:
@@ -418,6 +425,7 @@ class CrossViewConfig(TagTaskConfig):
 class CrossViewTagging(Tagging):
     """Tags of one task, or of several at once."""
 
+    config: CrossViewConfig  # type: ignore[assignment]
     Config = CrossViewConfig
     objective = CrossViewObjective
     example_recipe = "cvt/conll2000"
@@ -426,14 +434,14 @@ class CrossViewTagging(Tagging):
         self.check_options(columns, kind)
         return read_tag_data(source, columns.label, self.config.scheme or TagTaskConfig.scheme)
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: TagDataset | MixedTagDataset, run: RunFolder | None) -> dict[str, Any]:
         tasks = data.tasks if isinstance(data, MixedTagDataset) else ()
         return {"scheme": data.scheme, "tasks": tasks}
 
     def head(self, network: Network) -> ModelWithHead:
         return CrossViewHead(network, self.config)
 
-    def encode(self, data: Any, setup: Setup) -> dict[str, Any]:
+    def encode(self, data: TagDataset | MixedTagDataset, setup: Setup) -> dict[str, Any]:
         examples: dict[str, Any]
         if isinstance(data, MixedTagDataset):
             encoded = [self.encode_splits(part, setup, part.metrics) for part in data.sets]
@@ -447,8 +455,8 @@ class CrossViewTagging(Tagging):
     def add_untagged(self, train: MixedExamples, setup: Setup) -> MixedExamples:
         """Add the untagged sentences that the recipe's objective names, if it names any."""
         network, phase = setup.network, setup.recipe.phases[0]
-        objective: Any = make_objective(phase.objective, phase.batches, network.vocabulary)
-        if not objective.unlabeled:
+        objective = make_objective(phase.objective, phase.batches, network.vocabulary)
+        if not isinstance(objective, CrossViewObjective) or not objective.unlabeled:
             return train
         try:
             corpus = open_unsplit(objective.unlabeled)
@@ -466,14 +474,14 @@ class CrossViewTagging(Tagging):
     def sample(self, examples: Any, fraction: float, seed: int) -> Any:
         return examples if fraction == 1 else examples.sample(fraction, seed)
 
-    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
+    def predictor(self, model: ModelWithHead, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
         tagger = MultitaskTagger if self.config.tasks else WordTagger
         return tagger(model, tokenizer, self, length, name)
 
-    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
-        return (
-            predict_several_tags(predictor, request) if self.config.tasks else super().predict_file(predictor, request)
-        )
+    def predict_file(self, predictor: WordTagger, request: PredictionRequest) -> FilePredictions:
+        if isinstance(predictor, MultitaskTagger):
+            return predict_several_tags(predictor, request)
+        return super().predict_file(predictor, request)
 
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         if not self.config.tasks:
@@ -498,6 +506,8 @@ class CrossViewTagging(Tagging):
 class MultitaskTagger(WordTagger):
     """`predict` gives {task: TaggedSentence} for every sentence; the network reads it once."""
 
+    model: CrossViewHead  # type: ignore[assignment]
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(task.name for task in self.task.config.tag_sets)
@@ -514,7 +524,7 @@ class MultitaskTagger(WordTagger):
         """(B, W, tasks)"""
         return torch.stack(self.model.best_tags_of_all(batch.inputs, mask), -1)
 
-    def score_examples(self, examples: Any) -> dict[str, float]:
+    def score_examples(self, examples: MixedExamples) -> dict[str, float]:  # type: ignore[override]
         """The mean of the tasks' main metrics, and each."""
         scores = []
         for i, part in enumerate(examples.parts):
@@ -522,7 +532,7 @@ class MultitaskTagger(WordTagger):
         return combine_tasks(examples.names, scores)
 
 
-def predict_several_tags(model: Any, request: PredictionRequest) -> FilePredictions:
+def predict_several_tags(model: MultitaskTagger, request: PredictionRequest) -> FilePredictions:
     """Tag the words of sentences with the tags of several tasks, one column each."""
     suffix, sentences = read_tag_request(model, request)
     tagged: Sequence[Mapping[str, Any]] = model.predict([one.words for one in sentences], request.progress)

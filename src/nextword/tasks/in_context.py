@@ -28,13 +28,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from nextword.conversion.base import model_files
-from nextword.core.errors import InvalidSetting, RunError, Unsupported
+from nextword.core.errors import InvalidSetting, RunError, Unsupported, invalid
 from nextword.core.io import link_or_copy
 from nextword.core.types import EXACT, Prediction, require_list, texts_of
 from nextword.data.tables import Rows
@@ -63,6 +63,9 @@ from nextword.tasks.label_text import (
 )
 from nextword.tasks.text_data import TextDataset
 from nextword.tokenizers.loading import load_tokenizer
+
+if TYPE_CHECKING:
+    from nextword.tasks.plan import Plan
 
 TEMPLATE = "This text is about {label}."
 PAIR_TEMPLATE = "{text}\nquestion: {second}\nanswer: {label}"
@@ -248,7 +251,7 @@ def softmax(scores: np.ndarray) -> np.ndarray:
     """Softmax of each row; uniform if no label is possible at all."""
     best = scores.max(1, keepdims=True)
     odds = np.exp(np.where(np.isfinite(best), scores - np.where(np.isfinite(best), best, 0.0), 0.0))
-    return odds / odds.sum(1, keepdims=True)
+    return np.asarray(odds / odds.sum(1, keepdims=True))
 
 
 # ------------------------------------------------------------------------------------------------ a run of a task
@@ -265,12 +268,9 @@ class InContextClassifier(ZeroShotClassifier):
         template = own.template or task.default_template
         super().__init__(lm, words, template, own.calibrate, name)
         if self.is_pair != task.is_pair:
-            raise InvalidSetting(
-                f"[task] template = {own.template!r}: the task has {task.wording().input}. Expected "
-                f"{TEXT} and {'' if task.is_pair else 'no '}{SECOND}, as in {task.default_template!r}.",
-                key="task.template",
-                value=own.template,
-            )
+            expected = f"{TEXT} and {'' if task.is_pair else 'no '}{SECOND}, as in {task.default_template!r}"
+            problem = f"is not for {task.wording().input}. Expected {expected}."
+            raise invalid("task.template", own.template, problem)
         self.task, self.prefix = task, prefix
         self.solved: dict[str, int] = {}  # label → solved examples in the prompt, if it was drawn here
         self.notes: list[str] = []
@@ -303,7 +303,8 @@ class InContextClassifier(ZeroShotClassifier):
 
     @property
     def device(self) -> torch.device:
-        return self.lm.device
+        device: torch.device = self.lm.device
+        return device
 
     def save(self, folder: Path) -> list[str]:
         """Link the model's files, and write the prompt."""
@@ -374,6 +375,7 @@ class InContextConfig(WrittenLabelsConfig):
 class InContextLearning(WrittenLabels[LabeledRows, InContextClassifier]):
     """A class or a number, chosen by a prompted language model."""
 
+    config: InContextConfig
     Config = InContextConfig
     objective = LabelObjective
     trains = False
@@ -385,15 +387,11 @@ class InContextLearning(WrittenLabels[LabeledRows, InContextClassifier]):
             return PAIR_NUMBER_TEMPLATE if self.is_pair else NUMBER_TEMPLATE
         return PAIR_TEMPLATE if self.is_pair else TEMPLATE
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: TextDataset, run: RunFolder | None) -> dict[str, Any]:
         own = super().settings_from(data, run)
         words = self.config.label_words
         if words and data.is_numeric:
-            raise InvalidSetting(
-                f"[task] label_words is for classes, and {data.name} has numbers. Leave it out.",
-                key="task.label_words",
-                value=words,
-            )
+            raise invalid("task.label_words", words, f"is for classes, and {data.name} has numbers. Leave it out.")
         check_label_words(words, data.labels)
         if run is not None:
             _require_causal_lm(run)
@@ -414,19 +412,15 @@ class InContextLearning(WrittenLabels[LabeledRows, InContextClassifier]):
             if rows.labels is not None
         }
 
-    def build(self, plan: Any, recipe: Recipe, train: Any) -> InContextClassifier:
+    def build(self, plan: Plan, recipe: Recipe, train: LabeledRows) -> InContextClassifier:
         """The language model with its prompt, from training rows that have a text."""
         own = self.config
         model = InContextClassifier(plan.lm, self, name=own.source)
         usable = [i for i, text in enumerate(train.rows.texts) if text.strip()]
         if own.shots > len(usable):
             drawn = f" (--train-fraction {own.train_fraction:g})" if own.train_fraction < 1 else ""
-            raise InvalidSetting(
-                f"[task] shots = {own.shots}, but only {len(usable):,} training rows have a text{drawn}. Expected at "
-                f"most that many: --set task.shots={len(usable)}",
-                key="task.shots",
-                value=own.shots,
-            )
+            problem = f"is too many: {len(usable):,} training rows have a text{drawn}. --set task.shots={len(usable)}"
+            raise invalid("task.shots", own.shots, problem)
         pool = train.take(usable)
         model.show(pool.examples, pool.rows.labels or [], recipe.phases[0].seed)
         counts = ", ".join(f"{n} of {label!r}" for label, n in model.solved.items())
@@ -442,16 +436,20 @@ class InContextLearning(WrittenLabels[LabeledRows, InContextClassifier]):
         prefix = (run.path / PROMPT_FILE).read_bytes().decode()  # bytes, because line ends must stay as they are
         return InContextClassifier(load_language_model(run, str(device), precision), self, prefix, str(run.path))
 
-    def finish(self, model: Any, run: RunFolder, device: torch.device) -> tuple[Any, list[str]]:
+    def finish(
+        self, model: InContextClassifier, run: RunFolder, device: torch.device
+    ) -> tuple[InContextClassifier, list[str]]:
         return model, model.notes
 
     def evaluate(
-        self, predictor: Any, data: Any, examples: Mapping[str, Any]
+        self, predictor: InContextClassifier, data: TextDataset, examples: Mapping[str, LabeledRows]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         results, arrays = super().evaluate(predictor, data, examples)
         return results | {"shots": predictor.solved}, arrays
 
-    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+    def analyze_errors(
+        self, predictor: InContextClassifier, data: TextDataset, examples: LabeledRows
+    ) -> dict[str, Any]:
         analysis = self.analyze_rows(examples.rows, predictor.logits_of(examples))
         prompt = {"text": predictor.prefix + predictor.question, "labels": list(predictor.label_words)}
         return analysis | {"prompt": prompt, "attribution": {"method": "", "why": error_analysis.NO_HEAD}}

@@ -35,7 +35,7 @@ from torch import Tensor
 
 from nextword.batching.examples import Examples
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, UnknownName, Unsupported, did_you_mean
+from nextword.core.errors import InvalidSetting, Unsupported, invalid, unknown
 from nextword.core.types import Batch, FramedText, Inputs, Loss, State
 from nextword.data.tables import Columns, Rows
 from nextword.data.text_to_text import nearest_multiple, round_to_step
@@ -79,7 +79,7 @@ class LabelTextModel(ModelWithHead):
     ids: Tensor  # (labels, tokens of the longest)
     sizes: Tensor
 
-    def __init__(self, network: Any, config: LabelTextConfig) -> None:
+    def __init__(self, network: Network, config: LabelTextConfig) -> None:
         require_text_to_text(type(network))
         super().__init__(network, frozen=config.frozen)
         self.num_labels = len(config.label_ids)
@@ -91,7 +91,8 @@ class LabelTextModel(ModelWithHead):
 
     @property
     def device(self) -> torch.device:
-        return self.encoder.device
+        device: torch.device = self.encoder.device
+        return device
 
     def forward(self, batch: Batch) -> Tensor:
         return self.outputs(self.score_labels(batch))
@@ -122,8 +123,8 @@ class LabelTextModel(ModelWithHead):
         parts = zip(ids.split(size), chosen.split(size), rows.split(size), strict=True)
         return torch.cat([self._score_rows(part, own, pytree.take(state, whose)) for part, own, whose in parts])
 
-    def _score_rows(self, ids: Tensor, chosen: Tensor, state: Any) -> Tensor:
-        log_p, _ = self.encoder.score(ids, self.sizes[chosen] + 1, state)
+    def _score_rows(self, ids: Tensor, chosen: Tensor, state: State) -> Tensor:
+        log_p: Tensor = self.encoder.score(ids, self.sizes[chosen] + 1, state)[0]
         return log_p.float().sum(1)
 
     # -------------------------------------------------------------------------------------------- for attribution
@@ -133,7 +134,7 @@ class LabelTextModel(ModelWithHead):
         return inputs.ids
 
     def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
-        return self(batch)
+        return self.forward(batch)
 
 
 class NumberTextModel(LabelTextModel):
@@ -151,14 +152,14 @@ class NumberTextModel(LabelTextModel):
 class LabelTextObjective(LabelObjective):
     """Cross-entropy of the label's tokens. In training only the right label is scored; in validation, all of them."""
 
-    def check(self, network: Any) -> None:
+    def check(self, network: ModelWithHead) -> None:
         if self.language:
             raise Unsupported(
                 f"objective: language = {self.language:g} needs a network that reads left to right; here labels are "
                 "generated as text. Leave it out: --set 'phase.*.objective.language=0'."
             )
 
-    def tokens_per_prediction(self, network: Any, text: Any) -> float:
+    def tokens_per_prediction(self, network: Any, text: Examples) -> float:
         return float(network.sizes.max())
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
@@ -177,7 +178,7 @@ class LabelTextObjective(LabelObjective):
 # ------------------------------------------------------------------------------------------------ sources and labels
 
 
-def require_text_to_text(network: Any) -> None:
+def require_text_to_text(network: type[Network]) -> None:
     """Raise an error unless networks of this class generate texts from sources."""
     if not network.is_conditional:
         raise Unsupported(
@@ -216,12 +217,7 @@ def tokenize_labels(
 def check_label_words(label_words: Mapping[str, str], labels: Sequence[str]) -> None:
     for name in label_words:
         if name not in labels:
-            raise UnknownName(
-                f"[task] label_words: there is no label {name!r}.{did_you_mean(name, labels)} The labels are "
-                f"{', '.join(labels[:8])}.",
-                name=name,
-                known=labels,
-            )
+            raise unknown("label", name, labels, where="[task] label_words")
 
 
 def fill_prompt(prompt: str, texts: Sequence[str], seconds: Sequence[str] | None) -> list[str]:
@@ -337,6 +333,8 @@ class WrittenLabelsConfig(TaskConfig):
 class WrittenLabels(TextTask[TextDataset, ExamplesT, PredictorT]):
     """Classification, or regression if `numbers` is not empty, with labels as text."""
 
+    config: WrittenLabelsConfig
+
     @property
     def is_numeric(self) -> bool:
         return bool(self.config.numbers)
@@ -352,35 +350,28 @@ class WrittenLabels(TextTask[TextDataset, ExamplesT, PredictorT]):
     def read(self, source: str, columns: Columns = Columns(), kind: str = "") -> Dataset:
         data = super().read(source, columns, kind)
         if data.kind not in (CLASSIFICATION, PAIRS, REGRESSION):
-            raise InvalidSetting(
-                f"{data.name} is for {data.kind}. Expected classes or numbers of texts; use another recipe, as "
-                "bert/finetune.",
-                key="data",
-                value=source,
-            )
+            problem = f"is for {data.kind}. Expected classes or numbers of texts; use another recipe, as bert/finetune."
+            raise invalid("data", source, problem)
         return data
 
     def kind_for(self, data: Dataset) -> str:
         return self.config.kind
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: TextDataset, run: RunFolder | None) -> dict[str, Any]:
         own = self.config
         if own.number_step and not data.is_numeric:
-            raise InvalidSetting(
-                f"[task] number_step = {own.number_step:g} is for numbers, and {data.name} has classes. Leave it out.",
-                key="task.number_step",
-                value=own.number_step,
-            )
-        numbers = (
-            number_strings(data.splits["train"].labels or (), own.number_step, data.name) if data.is_numeric else ()
-        )
+            problem = f"is for numbers, and {data.name} has classes. Leave it out."
+            raise invalid("task.number_step", own.number_step, problem)
+        labels = data.splits["train"].labels or ()
+        numbers = number_strings(labels, own.number_step, data.name) if data.is_numeric else ()
         mean, std = scale_of_strings(numbers) if numbers else (0.0, 1.0)
         return super().settings_from(data, run) | {"numbers": numbers, "mean": mean, "std": std}
 
     def encode_labels(self, labels: Sequence[str]) -> np.ndarray:
         if not self.is_numeric:
             return super().encode_labels(labels)
-        return ((np.array(labels, np.float64) - self.config.mean) / self.config.std).astype(np.float32)
+        numbers = np.array(labels, np.float64)
+        return ((numbers - self.config.mean) / self.config.std).astype(np.float32)
 
     def decode(self, outputs: np.ndarray) -> np.ndarray:
         if not self.is_numeric:
@@ -410,15 +401,15 @@ class LabelTextConfig(WrittenLabelsConfig):
 class LabelText(WrittenLabels[Examples, Classifier]):
     """A label generated as text."""
 
+    config: LabelTextConfig
     Config = LabelTextConfig
     objective = LabelTextObjective
     example_recipe = "t5/finetune"
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: TextDataset, run: RunFolder | None) -> dict[str, Any]:
         if run is None:
-            raise InvalidSetting(
-                "Labels as text need a pretrained run. Name it with --from RUN.", key="source", value=""
-            )
+            problem = "Labels as text need a pretrained run. Name it with --from RUN."
+            raise InvalidSetting(problem, key="source", value="")
         require_text_to_text(model_class(run.recipe.slug))
         own = super().settings_from(data, run)
         tokenizer = load_tokenizer(run.path / "tokenizer.json")
@@ -426,11 +417,7 @@ class LabelText(WrittenLabels[Examples, Classifier]):
         ids = tokenize_labels(tokenizer, names, self.config.label_words, advice)
         weights = self.config.class_weights
         if weights and data.is_numeric:
-            raise InvalidSetting(
-                f"[task] class_weights is for classes, and {data.name} has numbers. Leave it out.",
-                key="task.class_weights",
-                value=weights,
-            )
+            raise invalid("task.class_weights", weights, f"is for classes, and {data.name} has numbers. Leave it out.")
         own["class_weights"] = () if data.is_numeric else resolve_class_weights(weights, data)
         return own | {"label_ids": [list(tokens) for tokens in ids]}  # lists, as TOML has them
 
@@ -439,9 +426,11 @@ class LabelText(WrittenLabels[Examples, Classifier]):
         return model(network, self.config)
 
     def notes(self) -> list[str]:
-        return [*note_class_weights(self.config.class_weights, self.config.labels), *note_strings(self.config.numbers)]
+        weights = self.config.class_weights  # resolved: a list, unless labels are numbers
+        notes = note_class_weights(weights, self.config.labels) if isinstance(weights, (list, tuple)) else []
+        return [*notes, *note_strings(self.config.numbers)]
 
-    def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
+    def encode_rows(self, rows: Rows, network: Network, tokenizer: Tokenizer, length: int) -> tuple[Examples, int]:
         labels = self.encode_labels(rows.labels or ())
         sources = fill_prompt(self.config.prompt, rows.texts, rows.seconds)
         examples, cut = encode_sources(tokenizer, sources, labels, length)
@@ -452,7 +441,7 @@ class LabelText(WrittenLabels[Examples, Classifier]):
     def long_text_notes(self, examples: Examples) -> list[str]:
         return []
 
-    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
+    def predictor(self, model: ModelWithHead, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
         return LabelTextPredictor(model, tokenizer, self, length, name)
 
 

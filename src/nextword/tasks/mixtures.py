@@ -158,7 +158,7 @@ def draw_tasks(examples: MixedExamples, seed: int, mix: float = ROOT) -> Iterato
 
 
 def mixed_batches(
-    layout: Bucketed, examples: MixedExamples, seed: int, step: int, mix: float = ROOT
+    layout: Bucketed[Any], examples: MixedExamples, seed: int, step: int, mix: float = ROOT
 ) -> Iterator[Batch]:
     """Yield batches from this step on, labeled and unlabeled ones in turn."""
     turns = examples.turns
@@ -174,7 +174,7 @@ def mixed_batches(
         step += 1
 
 
-def mixed_validation_batches(layout: Bucketed, parts: Sequence[Any]) -> Iterator[Batch]:
+def mixed_validation_batches(layout: Bucketed[Any], parts: Sequence[Any]) -> Iterator[Batch]:
     """Yield every example, one task after the other."""
     for i, part in enumerate(parts):
         for batch in layout.validation_batches(part):

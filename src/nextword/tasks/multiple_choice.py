@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from nextword.batching.examples import Bucketed, Examples, gather_ranges
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import InvalidSetting, invalid
 from nextword.core.protocols import Infilling
 from nextword.core.types import Batch, FramedText, Prediction, require_list, texts_of
 from nextword.data.tables import Columns, Rows
@@ -65,7 +65,7 @@ class ChoiceExamples(Examples):
     def lengths(self) -> np.ndarray:
         """(examples,) tokens of all candidates."""
         ends = np.cumsum(self.counts)
-        return self.starts[ends] - self.starts[ends - self.counts]
+        return np.asarray(self.starts[ends] - self.starts[ends - self.counts])
 
     def frame_indices(self, chosen: np.ndarray) -> np.ndarray:
         return gather_ranges(np.concatenate(([0], np.cumsum(self.counts))), chosen)[0]
@@ -145,11 +145,8 @@ class ChoiceHead(TextHead):
 
     def __init__(self, network: Network, config: TextHeadConfig) -> None:
         if config.classifier != "linear":
-            raise InvalidSetting(
-                f"[task] classifier = {config.classifier!r}: candidates are scored by a linear layer. Leave it out.",
-                key="task.classifier",
-                value=config.classifier,
-            )
+            problem = "is not for candidates, which a linear layer scores. Leave it out."
+            raise invalid("task.classifier", config.classifier, problem)
         super().__init__(network, config, outputs=1)
 
     def score_layer(self, h: Tensor, batch: Batch) -> Tensor:
@@ -201,17 +198,19 @@ class MultipleChoice(TextTask[TextDataset, ChoiceExamples, "ChoicePredictor"]):
     def head(self, network: Network) -> ModelWithHead:
         return ChoiceHead(network, self.config)
 
-    def encode_rows(self, rows: Rows, network: Any, tokenizer: Tokenizer, length: int) -> tuple[Any, int]:
+    def encode_rows(
+        self, rows: Rows, network: Network, tokenizer: Tokenizer, length: int
+    ) -> tuple[ChoiceExamples, int]:
         labels = self.encode_labels(rows.labels or ())
         return encode_choices(network, tokenizer, rows.texts, rows.seconds, rows.choices or (), labels, length)
 
-    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
+    def predictor(self, model: ModelWithHead, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
         return ChoicePredictor(model, tokenizer, self, length, name)
 
-    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
+    def predict_file(self, predictor: ChoicePredictor, request: PredictionRequest) -> FilePredictions:
         return predict_choices(predictor, request)
 
-    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+    def analyze_errors(self, predictor: ChoicePredictor, data: TextDataset, examples: ChoiceExamples) -> dict[str, Any]:
         return error_analysis.analyze_choices(data.splits["dev"], self.decode(predictor.logits_of(examples)))
 
     def wording(self) -> Wording:
@@ -242,7 +241,7 @@ class ChoicePredictor(Classifier):
             predictions.append(Prediction(max(odds, key=lambda i: odds[i]), odds))
         return predictions
 
-    def parse_example(self, example: Any) -> tuple[str, str, Sequence[str]]:
+    def parse_example(self, example: object) -> tuple[str, str, Sequence[str]]:
         """Context, question and candidates of an example."""
         parts = texts_of(example)
         texts, choices = parts[:-1], parts[-1] if parts and isinstance(parts[-1], (list, tuple)) else ()
@@ -260,7 +259,7 @@ class ChoicePredictor(Classifier):
 # ------------------------------------------------------------------------------------------------ files
 
 
-def predict_choices(model: Any, request: PredictionRequest) -> FilePredictions:
+def predict_choices(model: ChoicePredictor, request: PredictionRequest) -> FilePredictions:
     """Predict the index of the best candidate, from 0, with the probability of each."""
     suffix = request.suffix(TABLES, ".csv")
     config, named = model.task.config, request.columns

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 
 from nextword.batching.examples import Bucketed, FramedExamples
+from nextword.core.protocols import Infilling
 from nextword.core.types import Batch
 from nextword.lm.base import TextModel
-from nextword.lm.embedding import BATCH_TOKENS
+from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, frame_ids
 from nextword.tasks.base import Count
 from nextword.tasks.heads import ModelWithHead
 from nextword.tokenizers.base import Tokenizer
@@ -56,3 +57,13 @@ class Predictor(TextModel):
             f"{self.name or 'This run'} has a task head: it predicts {self.task.wording().summary}, and does not model "
             f"text. Use `nextword predict`{other}."
         )
+
+
+class EmbeddingPredictor(Predictor, EmbeddingMixin):
+    """A predictor that also embeds texts: `embed` gives vectors of the fine-tuned network."""
+
+    def __init__(self, model: ModelWithHead, tokenizer: Tokenizer, task: Any, length: int = 0, name: str = "") -> None:
+        super().__init__(model, tokenizer, task, length, name)
+        self.is_bidirectional = isinstance(self.network, Infilling) or self.network.is_bidirectional
+        limit = min(filter(None, (length, self.network.max_positions)), default=BATCH_TOKENS)
+        self.room = max(1, limit - len(frame_ids(self.network, ()).ids))

@@ -67,7 +67,6 @@ from nextword.tasks.base import (
     is_number,
     splits_beyond_dev,
 )
-from nextword.tasks.classification import Classifier
 from nextword.tasks.datasets.base import sample_file, table_header
 from nextword.tasks.datasets.multiple_choice import has_candidates
 from nextword.tasks.datasets.questions import (
@@ -89,6 +88,7 @@ from nextword.tasks.prediction_files import (
     require_unique_columns,
     write_table,
 )
+from nextword.tasks.predictor import EmbeddingPredictor
 from nextword.tokenizers.base import Tokenizer
 
 SQUAD_KEYS = ('"paragraphs"', '"data"')
@@ -133,8 +133,9 @@ class QAExamples(FramedExamples):
     def text(self, window: int, begin: int, end: int) -> str:
         """The text of the passage from one place of a window to another, without spaces around it."""
         before = self.first_token[window] - 1
-        question = self.questions[self.question_index[window]]
-        return question.context[self.characters[before + begin, 0] : self.characters[before + end, 1]].strip()
+        question = self.questions[int(self.question_index[window])]
+        first, last = int(self.characters[before + begin, 0]), int(self.characters[before + end, 1])
+        return question.context[first:last].strip()
 
 
 @dataclass(frozen=True)
@@ -347,7 +348,7 @@ class SpanObjective(TaskObjective[QAExamples]):
 
     layouts: ClassVar[Mapping[str, type[Bucketed[Any]]]] = {"passages": PassageBatches}
 
-    def loss(self, network: Any, batch: Batch, state: State) -> Loss:
+    def loss(self, network: SpanHead, batch: Batch, state: State) -> Loss:
         logits = network(batch)
         nats = network.nats(logits, batch.targets).sum()
         outputs = None if network.training else network.best_spans(logits.detach())
@@ -439,6 +440,7 @@ class QuestionAnsweringConfig(HeadTaskConfig):
 class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
     """The span of a passage that answers a question."""
 
+    config: QuestionAnsweringConfig
     Config = QuestionAnsweringConfig
     objective = SpanObjective
     data_kind = "questions about passages"
@@ -464,7 +466,7 @@ class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
             raise DataError(f"{source} has candidates to choose from, not questions about passages.", path=source)
         return read_questions(source, columns)
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: QuestionDataset, run: RunFolder | None) -> dict[str, Any]:
         return {"has_unanswerable": data.has_unanswerable}
 
     def head(self, network: Network) -> ModelWithHead:
@@ -513,17 +515,17 @@ class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
         threshold = float(best.get("threshold", self.config.threshold))
         return AnswerPredictor(model, tokenizer, self, layout, threshold, str(run.path))
 
-    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
+    def predict_file(self, predictor: AnswerPredictor, request: PredictionRequest) -> FilePredictions:
         return predict_answers(predictor, request)
 
     def evaluate(
-        self, predictor: Any, data: Any, examples: Mapping[str, Any]
+        self, predictor: AnswerPredictor, data: QuestionDataset, examples: Mapping[str, QAExamples]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         """The best threshold on dev, if questions may have no answer; and the other splits with it."""
         best = {"best": predictor.tune_threshold(examples["dev"])} if self.config.has_unanswerable else {}
         return best | {split: predictor.score_examples(examples[split]) for split in splits_beyond_dev(examples)}, {}
 
-    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+    def analyze_errors(self, predictor: AnswerPredictor, data: QuestionDataset, examples: QAExamples) -> dict[str, Any]:
         examples = replace(examples, threshold=predictor.threshold)
         answers = find_answers(examples, predictor.best_spans(examples))
         return error_analysis.analyze_answers(examples.questions, answers, examples.has_unanswerable)
@@ -539,16 +541,17 @@ class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
         )
 
 
-class AnswerPredictor(Classifier):
+class AnswerPredictor(EmbeddingPredictor):
     """`predict` answers to (question, passage). A passage of any length is read, in windows."""
 
-    can_average = False
+    model: SpanHead
+    task: QuestionAnswering
 
     def __init__(
         self,
-        model: Any,
+        model: ModelWithHead,
         tokenizer: Tokenizer,
-        task: Any,
+        task: QuestionAnswering,
         layout: PassageBatches,
         threshold: float = 0.0,
         name: str = "",
@@ -561,10 +564,14 @@ class AnswerPredictor(Classifier):
     ) -> list[Answer]:
         """An answer for each question, with its probability among the best spans."""
         questions = [self.parse_question(example, i) for i, example in enumerate(require_list(examples))]
-        encoded = self.encode_questions(questions, notes)
+        config = self.task.config
+        encoded, counts = encode_questions(self.network, self.tokenizer, questions, self.layout)
+        encoded = encoded.scored_by(config.metrics, config.has_unanswerable, self.threshold)
+        if counts.cut and notes is not None:
+            notes.append(f"{counts.cut:,} of {len(questions):,} questions are cut to fit")
         return find_answers(encoded, self.best_spans(encoded, progress))
 
-    def parse_question(self, example: Any, number: int) -> Question:
+    def parse_question(self, example: object, number: int) -> Question:
         if isinstance(example, Question):
             return example
         parts = texts_of(example)
@@ -576,12 +583,6 @@ class AnswerPredictor(Classifier):
                 value=example,
             )
         return Question(str(number), *parts)
-
-    def encode_questions(self, questions: Sequence[Question], notes: list[str] | None = None) -> QAExamples:
-        examples, counts = encode_questions(self.network, self.tokenizer, questions, self.layout)
-        if counts.cut and notes is not None:
-            notes.append(f"{counts.cut:,} of {len(questions):,} questions are cut to fit")
-        return examples.scored_by(self.task.config.metrics, self.task.config.has_unanswerable, self.threshold)
 
     @torch.no_grad()
     def best_spans(self, examples: QAExamples, progress: Count | None = None) -> np.ndarray:
@@ -611,7 +612,7 @@ SQUAD_FILE = ".json"
 NO_ANSWER_FILE = ".na_prob.json"  # next to SQuAD's file, for the script of SQuAD 2.0
 
 
-def predict_answers(model: Any, request: PredictionRequest) -> FilePredictions:
+def predict_answers(model: AnswerPredictor, request: PredictionRequest) -> FilePredictions:
     """Answer questions. SQuAD's JSON is answered by {id: text}; a table gets the answer next to each question."""
     suffix = request.suffix((SQUAD_FILE, *TABLES), "")
     config, named = model.task.config, request.columns

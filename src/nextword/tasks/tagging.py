@@ -33,7 +33,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.batching.examples import Bucketed, FramedExamples, UnknownWords, gather_ranges
-from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, Unsupported, invalid
 from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Encoding, FramedText, Loss, State, require_list, texts_of
 from nextword.data.catalog import find_entry
@@ -277,7 +277,8 @@ class TagHead(ModelWithHead):
             h = F.embedding(at.clamp(min=0), h.reshape(-1, h.shape[-1])) * (at >= 0).unsqueeze(-1)  # (B, W, D)
         h = F.dropout(h, self.config.dropout, self.training)
         with torch.autocast(h.device.type, enabled=False):
-            return self.out(h.to(self.out.weight.dtype))
+            emissions: Tensor = self.out(h.to(self.out.weight.dtype))
+        return emissions
 
     def nats(self, emissions: Tensor, targets: Tensor) -> Tensor:
         """(B,): −log p of the tags of each row; 0 for a row with a tag that was not seen in training.
@@ -406,6 +407,7 @@ class TaggingConfig(TagTaskConfig):
 class Tagging(Task[Any, Any, Any]):
     """A tag for every word."""
 
+    config: TaggingConfig
     Config: ClassVar[type[TaskConfig]] = TaggingConfig
     objective = TagObjective
     data_kind = "tagged words"
@@ -426,28 +428,22 @@ class Tagging(Task[Any, Any, Any]):
         self.check_options(columns, kind)
         names = split_names(source)
         if len(names) > 1:
-            raise InvalidSetting(
-                f"{source} are several tasks, and this recipe learns one. Use a recipe for several, as cvt/multi.",
-                key="data",
-                value=source,
-            )
+            problem = "are several tasks, and this recipe learns one. Use a recipe for several, as cvt/multi."
+            raise invalid("data", source, problem)
         return read_tags(source, columns.label, self.config.scheme or TagTaskConfig.scheme)
 
     def check_options(self, columns: Columns, kind: str) -> None:
         if kind not in ("", "tagging", self.config.kind) or columns.text or columns.second:
-            raise InvalidSetting(
-                "Tagged words have no text columns and no other kind. Leave --kind, --text and --text-pair out.",
-                key="kind",
-                value=kind,
-            )
+            problem = "Tagged words have no text columns and no other kind. Leave --kind, --text and --text-pair out."
+            raise InvalidSetting(problem, key="kind", value=kind)
 
-    def settings_from(self, data: Any, run: RunFolder | None) -> dict[str, Any]:
+    def settings_from(self, data: TagDataset, run: RunFolder | None) -> dict[str, Any]:
         return {"scheme": data.scheme}
 
     def head(self, network: Network) -> ModelWithHead:
         return TagHead(network, self.config)
 
-    def encode(self, data: Any, setup: Setup) -> dict[str, Any]:
+    def encode(self, data: TagDataset, setup: Setup) -> dict[str, Any]:
         return self.encode_splits(data, setup, tuple(self.config.metrics))
 
     def encode_splits(self, data: TagDataset, setup: Setup, metrics: tuple[str, ...]) -> dict[str, TaggedExamples]:
@@ -476,18 +472,18 @@ class Tagging(Task[Any, Any, Any]):
         length = int(run.recipe.phases[-1].batches.get("length", 0))
         return self.predictor(model, tokenizer, length, str(run.path))
 
-    def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
+    def predictor(self, model: ModelWithHead, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
         return WordTagger(model, tokenizer, self, length, name)
 
-    def predict_file(self, predictor: Any, request: PredictionRequest) -> FilePredictions:
+    def predict_file(self, predictor: WordTagger, request: PredictionRequest) -> FilePredictions:
         return predict_tags(predictor, request)
 
     def evaluate(
-        self, predictor: Any, data: Any, examples: Mapping[str, Any]
+        self, predictor: WordTagger, data: TagDataset, examples: Mapping[str, TaggedExamples]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return {split: predictor.score_examples(examples[split]) for split in splits_beyond_dev(examples)}, {}
 
-    def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
+    def analyze_errors(self, predictor: WordTagger, data: TagDataset, examples: TaggedExamples) -> dict[str, Any]:
         return analyze_tags(examples, predictor.best_tags(examples), data)
 
     def wording(self) -> Wording:
@@ -522,8 +518,12 @@ class WordTagger(Predictor):
     """`predict` tags of sentences: texts, or lists of words. Spans are returned as IOB2."""
 
     model: TagHead
-    no_tags: ClassVar[np.ndarray] = np.zeros(0, np.int64)  # of a sentence without words
     _context: ContextualVectors | None = None  # the run whose vectors it reads besides its own
+
+    @property
+    def no_tags(self) -> np.ndarray:
+        """The tags of a sentence without words."""
+        return np.zeros(0, np.int64)
 
     @property
     def has_spans(self) -> bool:
