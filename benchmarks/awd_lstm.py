@@ -172,7 +172,13 @@ def fastai(text: Text, model: Mapping[str, Any]) -> Contender:
         sys.exit(f"fastai cannot be imported ({problem}). Give a folder that holds it with --fastai, or --part gpu.")
     m = {**load_recipe("awd-lstm/ptb").model, **model}
     names = {"emb_sz": "embedding", "n_hid": "width", "n_layers": "layers"}
-    shares = {"embed": "words", "input": "input", "hidden": "between", "output": "output", "weight": "connections"}
+    shares = {
+        "embed": "word_dropout",
+        "input": "input_dropout",
+        "hidden": "layer_dropout",
+        "output": "output_dropout",
+        "weight": "weight_dropout",
+    }
     config = {**awd_lstm_lm_config, **{theirs: m[name] for theirs, name in names.items()}}
     config |= {f"{theirs}_p": m[name] for theirs, name in shares.items()}
     torch.manual_seed(1)
@@ -207,15 +213,15 @@ class Original(nn.Module):
 
     def forward(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         weight, m = self.encoder.weight, self.m
-        x = F.embedding(ids.t(), self.dropped(weight, (len(weight), 1), m["words"]))
+        x = F.embedding(ids.t(), self.dropped(weight, (len(weight), 1), m["word_dropout"]))
         for i, (rnn, raw) in enumerate(zip(self.rnns, self.raw, strict=True)):
-            x = self.dropped(x, (1, *x.shape[1:]), m["between" if i else "input"])
-            setattr(rnn, RECURRENT, F.dropout(raw, m["connections"], self.training))
+            x = self.dropped(x, (1, *x.shape[1:]), m["layer_dropout" if i else "input_dropout"])
+            setattr(rnn, RECURRENT, F.dropout(raw, m["weight_dropout"], self.training))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # the weights are not in one piece: so it is in the original
                 x, state = rnn(x, self.state[i])
             self.state[i] = tuple(s.detach() for s in state)
-        out = self.dropped(x, (1, *x.shape[1:]), m["output"])
+        out = self.dropped(x, (1, *x.shape[1:]), m["output_dropout"])
         z = F.linear(out, self.encoder.weight, self.bias).transpose(0, 1).contiguous()
         return z, x.transpose(0, 1), out.transpose(0, 1)
 

@@ -25,13 +25,13 @@ TASKS = ("SST-binary", "TREC-6")
 FEATURES = ("glove", "both")
 SMALL = {  # what is changed of the recipes
     "encoder": (
-        *("tokenizer.size=6000", "model.written=6000", "model.width=200", "model.embedding=100"),
+        *("tokenizer.size=6000", "model.output_words=6000", "model.width=200", "model.embedding=100"),
         "phase.0.epochs=4",
     ),
     "classifier": ("task.width=64", "phase.0.epochs=4"),
 }
 REHEARSED = {
-    "encoder": ("tokenizer.size=500", "model.written=500", "model.width=16", "model.encoder=8", "phase.0.steps=5"),
+    "encoder": ("tokenizer.size=500", "model.output_words=500", "model.width=16", "model.encoder=8", "phase.0.steps=5"),
     "classifier": ("task.width=4", "phase.0.steps=5"),
 }
 

@@ -20,7 +20,8 @@ Js = Callable[..., Any]
 @pytest.fixture(scope="module")
 def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = furnished(tmp_path_factory.mktemp("cove") / "place")
-    model = f"model={{ vectors='{folder / 'vectors.txt'}', read={WIDTH}, encoder=32, width=32, written={WRITTEN} }}"
+    vectors = folder / "vectors.txt"
+    model = f"model={{ vectors='{vectors}', vector_width={WIDTH}, encoder=32, width=32, output_words={WRITTEN} }}"
     own = [f"tokenizer.size={WRITTEN}", model, "phase.0.steps=60"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))

@@ -24,7 +24,7 @@ GPU = torch.device("cuda")
 
 SIZE = 40
 MODEL = {"embedding": 16, "width": 24, "layers": 3}
-NONE = dict.fromkeys(("words", "input", "between", "output", "connections"), 0.0)
+NONE = dict.fromkeys(("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"), 0.0)
 TRAIN = walk(SIZE - 1, 3000)
 PHASE: dict[str, Any] = {
     "batches": {"kind": "variable", "rows": 4, "length": 12, "spread": 1.0, "half": 0.2},

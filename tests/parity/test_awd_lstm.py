@@ -28,7 +28,7 @@ from tests.support.errors import raises
 
 SIZE, ROWS, TIME = 50, 4, 9
 SMALL = {"embedding": 8, "width": 23, "layers": 3}  # 400 and 1150, fifty times smaller
-PAPER = {"words": 0.1, "input": 0.4, "between": 0.25, "output": 0.4, "connections": 0.5}
+PAPER = {"word_dropout": 0.1, "input_dropout": 0.4, "layer_dropout": 0.25, "output_dropout": 0.4, "weight_dropout": 0.5}
 ALPHA, BETA = 2.0, 1.0
 NAMES = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
 MIXTURE = {"kind": "mixture", "experts": 3, "dropout": 0.29}
@@ -63,24 +63,24 @@ class Twin:
         """Cross-entropy with both penalties, without them, and the memories after the last step."""
         c, w = self.c, self.w
         rows, time = ids.shape
-        kept = bernoulli(c.words, SIZE, 1)
+        kept = bernoulli(c.word_dropout, SIZE, 1)
         x = [(w["embedding.weight"] * kept)[ids[:, t]] for t in range(time)]
-        mask = bernoulli(c.input, rows, c.embedding)
+        mask = bernoulli(c.input_dropout, rows, c.embedding)
         after = []
         for i, memory in enumerate(memories):
             x = [mask * x_t for x_t in x]
             if c.core == "qrnn":
-                weight = w[f"layers.{i}.weight"] * bernoulli(c.connections, *w[f"layers.{i}.weight"].shape)
+                weight = w[f"layers.{i}.weight"] * bernoulli(c.weight_dropout, *w[f"layers.{i}.weight"].shape)
                 x, memory = self.quasi(x, memory, weight, w[f"layers.{i}.bias"])
             else:
                 w_ih, w_hh, b_ih, b_hh = (w[f"layers.{i}.{name}"] for name in NAMES)
-                if c.input_connections:
-                    w_ih = w_ih * bernoulli(c.input_connections, *w_ih.shape)
-                if c.connections:
-                    w_hh = w_hh * bernoulli(c.connections, *w_hh.shape)
+                if c.input_weight_dropout:
+                    w_ih = w_ih * bernoulli(c.input_weight_dropout, *w_ih.shape)
+                if c.weight_dropout:
+                    w_hh = w_hh * bernoulli(c.weight_dropout, *w_hh.shape)
                 x, memory = self.core(x, memory, w_ih, w_hh, b_ih, b_hh)
             after.append(memory)
-            mask = bernoulli(c.between if i < c.layers - 1 else c.output, rows, len(x[0][0]))
+            mask = bernoulli(c.layer_dropout if i < c.layers - 1 else c.output_dropout, rows, len(x[0][0]))
         raw = torch.stack(x)
         dropped = raw * mask
         log_p = self.mixed(dropped) if c.readout else self.one(dropped)
@@ -146,11 +146,11 @@ class Twin:
         {"core": "gru"},
         {"core": "qrnn"},
         {"core": "qrnn", "layers": 1, "tied": False},
-        {"input_connections": 0.3},
+        {"input_weight_dropout": 0.3},
         {"layers": 1},
-        {"connections": 0.0},
-        {"last": 13, "tied": False},
-        {"last": 13, "readout": MIXTURE},
+        {"weight_dropout": 0.0},
+        {"last_width": 13, "tied": False},
+        {"last_width": 13, "readout": MIXTURE},
         {"core": "qrnn", "readout": MIXTURE},
     ],
     ids=str,
@@ -246,31 +246,35 @@ def test_initial_weights_lie_in_original_ranges() -> None:
 
 
 def test_last_layer_width_is_configurable() -> None:
-    net = network(last=13, readout=MIXTURE)
+    net = network(last_width=13, readout=MIXTURE)
     assert net.widths == [8, 23, 23, 13, 13]
     assert net.readout.latent.weight.shape == (3 * 8, 13)  # and the experts lead back to the embedding's
     assert network(readout=MIXTURE).widths[-1] == 8
     assert network(tied=False).widths[-1] == 23
-    assert network(tied=False, last=13).widths[-1] == 13
-    assert network(last=8).widths[-1] == 8
+    assert network(tied=False, last_width=13).widths[-1] == 13
+    assert network(last_width=8).widths[-1] == 8
 
 
 @pytest.mark.parametrize("readout", [{}, {"kind": "sampled"}])
 def test_config_with_untieable_width_raises(readout: dict[str, Any]) -> None:
-    with raises(InvalidSetting, key="model.last"):
-        AWDConfig(embedding=280, width=960, last=620, readout=readout)
+    with raises(InvalidSetting, key="model.last_width"):
+        AWDConfig(embedding=280, width=960, last_width=620, readout=readout)
     with raises(InvalidSetting, key="model.readout.latent"):
         AWDLSTM(AWDConfig(**SMALL, readout={**MIXTURE, "latent": 100}), Vocabulary(SIZE, 0))
 
 
 def test_mixture_of_softmaxes_has_parameter_count_of_paper() -> None:
     """Yang et al. 2018: 22 million on PTB."""
-    config = AWDConfig(embedding=280, width=960, last=620, readout={"kind": "mixture", "experts": 15})
+    config = AWDConfig(embedding=280, width=960, last_width=620, readout={"kind": "mixture", "experts": 15})
     with torch.device("meta"):
         found = sum(p.numel() for p in AWDLSTM(config, Vocabulary(10_000, 0)).parameters())
     lstms = sum(4 * d * (i + d) + 8 * d for i, d in [(280, 960), (960, 960), (960, 620)])
     assert found == 10_000 * 280 + lstms + 15 * 620 + 15 * 280 * (620 + 1) + 10_000
     assert round(found / 1e6) == 22
+
+
+def dropouts(config: AWDConfig) -> tuple[float, ...]:
+    return config.word_dropout, config.input_dropout, config.layer_dropout, config.output_dropout
 
 
 @pytest.mark.parametrize(
@@ -282,8 +286,13 @@ def test_recipe_equals_original_settings(name: str, rows: int, input: float, bet
     recipe = load_recipe(f"awd-lstm/{name}")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
     assert (config.embedding, config.layers, config.core, config.tied) == (400, 3, "lstm", True)
-    assert (config.words, config.input, config.between, config.output) == (0.1, input, between, 0.4)
-    assert (config.connections, config.input_connections) == (0.5, 0)
+    assert (config.word_dropout, config.input_dropout, config.layer_dropout, config.output_dropout) == (
+        0.1,
+        input,
+        between,
+        0.4,
+    )
+    assert (config.weight_dropout, config.input_weight_dropout) == (0.5, 0)
     assert (phase.objective["activation"], phase.objective["temporal"]) == (2, 1)
     assert (phase.batches["kind"], phase.batches["rows"], phase.batches["length"]) == ("variable", rows, 70)
     assert phase.optimizer == {"kind": "nt-asgd", "rate": 30.0, "decay": 1.2e-6, "patience": 5}
@@ -293,8 +302,8 @@ def test_recipe_equals_original_settings(name: str, rows: int, input: float, bet
 def test_qrnn_recipe_equals_original_settings() -> None:
     recipe, plain = load_recipe("awd-lstm/ptb-qrnn"), load_recipe("awd-lstm/ptb")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
-    assert (config.core, config.layers, config.connections, config.between) == ("qrnn", 4, 0.1, 0.3)
-    assert (config.width, config.embedding, config.input, config.output) == (1552, 400, 0.4, 0.4)
+    assert (config.core, config.layers, config.weight_dropout, config.layer_dropout) == ("qrnn", 4, 0.1, 0.3)
+    assert (config.width, config.embedding, config.input_dropout, config.output_dropout) == (1552, 400, 0.4, 0.4)
     assert (phase.clip, phase.epochs) == (0.2, 550)
     for key in ("objective", "batches", "optimizer"):  # main.py's defaults
         assert getattr(phase, key) == getattr(plain.phases[0], key)
@@ -304,8 +313,13 @@ def test_mixture_recipe_equals_paper_settings() -> None:
     recipe, plain = load_recipe("awd-lstm/ptb-mos"), load_recipe("awd-lstm/ptb")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
     assert (config.embedding, config.width, config.layers, config.last_width) == (280, 960, 3, 624)
-    assert (config.words, config.input, config.between, config.output) == (0.1, 0.4, 0.225, 0.4)
-    assert (config.connections, config.readout) == (0.5, {"kind": "mixture", "experts": 15, "dropout": 0.29})
+    assert (config.word_dropout, config.input_dropout, config.layer_dropout, config.output_dropout) == (
+        0.1,
+        0.4,
+        0.225,
+        0.4,
+    )
+    assert (config.weight_dropout, config.readout) == (0.5, {"kind": "mixture", "experts": 15, "dropout": 0.29})
     assert phase.batches == {"kind": "variable", "rows": 12, "length": 70}
     assert phase.optimizer == {"kind": "nt-asgd", "rate": 20.0, "decay": 1.2e-6, "patience": 5}
     assert (phase.clip, phase.epochs, phase.objective) == (0.25, 1000, plain.phases[0].objective)
@@ -315,8 +329,13 @@ def test_enwik8_recipe_equals_original_settings() -> None:
     recipe = load_recipe("awd-lstm/enwik8")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
     assert (config.embedding, config.width, config.layers) == (400, 1840, 3)
-    assert (config.words, config.input, config.between, config.output) == (0, 0.1, 0.1, 0.4)
-    assert config.connections == 0.2
+    assert (config.word_dropout, config.input_dropout, config.layer_dropout, config.output_dropout) == (
+        0,
+        0.1,
+        0.1,
+        0.4,
+    )
+    assert config.weight_dropout == 0.2
     assert phase.objective == {"kind": "causal"}  # no penalties
     assert phase.batches == {"kind": "variable", "rows": 128, "length": 200}
     assert phase.optimizer == {"kind": "adam", "rate": 0.001, "decay": 1.2e-6}
@@ -330,7 +349,7 @@ def test_enwik8_recipe_equals_original_settings() -> None:
     ("name", "changes"),
     [
         ("ptb-qrnn", ["tokenizer.size=400", "model.width=24", "model.embedding=16"]),
-        ("ptb-mos", ["tokenizer.size=400", "model.width=24", "model.embedding=16", "model.last=20"]),
+        ("ptb-mos", ["tokenizer.size=400", "model.width=24", "model.embedding=16", "model.last_width=20"]),
         ("enwik8", ["model.width=24", "model.embedding=16", "phase.0.batches.rows=8"]),
     ],
 )

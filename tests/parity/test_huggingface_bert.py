@@ -172,7 +172,7 @@ def test_xlnet_without_mem_len_gets_default_memory(tmp_path: Path) -> None:
     made = convert(tmp_path / "theirs", tmp_path / "run")
     assert "mem_len is None; the run has memory = 384." in made.notes
     network = reopened(tmp_path / "run").network
-    assert (network.config.memory, network.config.clamp) == (384, 0)
+    assert (network.config.memory, network.config.max_distance) == (384, 0)
     same_numbers("xlnet", network, peer, size)
 
 

@@ -71,7 +71,7 @@ def opened(folder: Path, slug: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("which", KINDS)
 def test_exported_run_equals_transformers_and_round_trips(which: str, tmp_path: Path) -> None:
     slug, spec, named = KINDS[which]
-    size = {"window": 23, "inner": 40} if slug != "xlnet" else {"memory": 9, "clamp": 4}
+    size = {"window": 23, "inner": 40} if slug != "xlnet" else {"memory": 9, "max_distance": 4}
     before = a_run(tmp_path / "run", slug, train_tokenizer(spec, [TALE * 3]), dropout=0.25, epsilon=1e-4, **size)
     made = convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     network, peer = opened(tmp_path / "there", slug)

@@ -219,7 +219,7 @@ def test_initial_weights_lie_in_original_ranges() -> None:
 
 SIZE = 30
 MODEL = {"embedding": 12, "width": 20, "layers": 3, "core": "qrnn"}
-QUIET = dict.fromkeys(("words", "input", "between", "output", "connections"), 0.0)
+QUIET = dict.fromkeys(("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"), 0.0)
 
 
 def network(**options: Any) -> AWDLSTM:
@@ -231,8 +231,8 @@ def test_network_windows_are_two_then_one() -> None:
     net = network()
     assert [(x.inputs, x.width, x.window) for x in net.layers] == [(12, 20, 2), (20, 20, 1), (20, 12, 1)]
     assert all(x.drop == 0.5 for x in net.layers)
-    with raises(InvalidSetting, key="model.input_connections"):
-        AWDConfig(**MODEL, input_connections=0.2)
+    with raises(InvalidSetting, key="model.input_weight_dropout"):
+        AWDConfig(**MODEL, input_weight_dropout=0.2)
 
 
 def originals_parameters(size: int, embedding: int, width: int, layers: int) -> int:
@@ -286,7 +286,14 @@ def test_qrnn_learns_and_resumes_bit_exactly(tmp_path: Path) -> None:
         "validate": 25,
         "log": 1,
     }
-    model = {**MODEL, "words": 0.0, "input": 0.05, "between": 0.05, "output": 0.05, "connections": 0.1}
+    model = {
+        **MODEL,
+        "word_dropout": 0.0,
+        "input_dropout": 0.05,
+        "layer_dropout": 0.05,
+        "output_dropout": 0.05,
+        "weight_dropout": 0.1,
+    }
     straight, events = trained(tmp_path / "run", "awd-lstm", model, SIZE, train, valid, **phase)
     nats = [event.values["valid"] for event in events_of(events, "valid")]
     assert nats[-1] < 0.7 * np.log(SIZE)
@@ -390,7 +397,7 @@ def test_graph_steps_give_losses_of_eager_steps(model: dict[str, Any], precision
 def test_weight_dropout_in_captured_graph_draws_new_masks(tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
-        found = make_trainer(tmp_path / str(dropped), {**MODEL, **QUIET, "connections": dropped}, graphs=True)
+        found = make_trainer(tmp_path / str(dropped), {**MODEL, **QUIET, "weight_dropout": dropped}, graphs=True)
         batch = dataclasses.replace(next(found.batches()), reset_state=True, scale=0.0)
         out = []
         for _ in range(5):  # as usual, recorded and replayed, then replayed

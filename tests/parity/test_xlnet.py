@@ -37,7 +37,7 @@ def pair(memory: int = 5, **options: Any) -> tuple[XLNet, Any]:
     torch.manual_seed(3)
     for name, p in theirs.named_parameters():
         nn.init.normal_(p, float(name.endswith("layer_norm.weight")), 0.3)
-    config = XLNetConfig(WIDTH, LAYERS, HEADS, inner=40, memory=memory, dropout=0.0, clamp=clamp)
+    config = XLNetConfig(WIDTH, LAYERS, HEADS, inner=40, memory=memory, dropout=0.0, max_distance=clamp)
     ours = XLNet(config, VOCABULARY)
     ours.load_state_dict(named({name: p.detach() for name, p in theirs.named_parameters()}))
     return ours.eval(), theirs.eval()

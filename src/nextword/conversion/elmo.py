@@ -114,7 +114,7 @@ def read_options(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
                 "activation": str(cnn.get("activation", "relu")),
             },
             "readout": {"kind": "none"},
-            "begins": True,
+            "begin_token": True,
         }
     except (KeyError, TypeError, ValueError) as error:
         raise DataError(
@@ -185,10 +185,10 @@ def read_tensors(network: Any, get: GetTensor) -> dict[str, Tensor]:
 
 def _character_ids(network: Any) -> dict[int, int]:
     """Our character id → theirs. Our unknown word has no counterpart; its vector is 0."""
-    special = sorted([*network.vocabulary.special.values(), *([network.begin] if network.config.begins else [])])
+    special = sorted([*network.vocabulary.special.values(), *([network.begin] if network.config.begin_token else [])])
     end = network.vocabulary.end if network.vocabulary.end is not None else network.vocabulary.begin
     marks = {OTHERS + special.index(end): TEXT_END}
-    if network.config.begins:
+    if network.config.begin_token:
         marks[OTHERS + special.index(network.begin)] = TEXT_BEGIN
     return {**{byte: byte for byte in range(256)}, BEGIN: WORD_BEGIN, END: WORD_END, PADDING: WORD_PADDING, **marks}
 
@@ -281,7 +281,7 @@ def write_tensors(network: Any) -> dict[str, Tensor]:
     table = ours["embedding.cnn.characters.weight"]
     tensors: dict[str, Tensor] = {"char_embed": torch.zeros(NUM_CHARACTERS, table.shape[1])}
     character_ids = _character_ids(network)
-    if not network.config.begins:
+    if not network.config.begin_token:
         text_end = next(our_id for our_id, their_id in character_ids.items() if their_id == TEXT_END)
         tensors["char_embed"][TEXT_BEGIN] = table[text_end]
     for our_id, their_id in character_ids.items():

@@ -45,12 +45,12 @@ def _values(settings: Settings) -> dict[str, Sequence[Any]]:
 
 
 def _read_settings(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
-    settings["clamp"] = max(settings["clamp"], 0)  # transformers writes −1 for none
+    settings["max_distance"] = max(settings["max_distance"], 0)  # transformers writes −1 for none
     return []
 
 
 def _write_config(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
-    config["clamp_len"] = settings["clamp"] or -1
+    config["clamp_len"] = settings["max_distance"] or -1
     config["pad_token_id"] = next((vocabulary.special[n] for n in MARKS["pad"] if n in vocabulary.special), None)
 
 
@@ -65,9 +65,9 @@ XLNET = NameMap(
         "inner": ("d_inner",),
         "memory": ("mem_len",),
         "dropout": ("dropout",),
-        "clamp": ("clamp_len",),
+        "max_distance": ("clamp_len",),
         "epsilon": ("layer_norm_eps",),
-        "spread": ("initializer_range",),
+        "init_std": ("initializer_range",),
     },
     defaults={
         "d_model": 1024,

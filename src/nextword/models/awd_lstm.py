@@ -10,11 +10,11 @@ Differences from the LSTM (rnn.py):
 - input and output matrix are one, and the last layer is as wide as the embedding;
 - in the recipe: penalties on activations (AR, TAR), NT-ASGD, sequences of varying length.
 
-Options: `input_connections` is DropConnect on the input weights. `core = "gru"` or "qrnn" (Bradbury et al. 2016)
-replaces the LSTM; a QRNN has one matrix per layer, which `connections` drops from, and its first layer sees two inputs
-at a time. `last` is the last layer's width where the readout maps it to the embedding's, as a mixture of softmaxes does
-(Yang et al. 2018). `bits = 8` stores the layers, and the embedding unless another readout is tied to it, as int8, for
-inference.
+Options: `input_weight_dropout` is DropConnect on the input weights. `core = "gru"` or "qrnn" (Bradbury et al. 2016)
+replaces the LSTM; a QRNN has one matrix per layer, which `weight_dropout` drops from, and its first layer sees two
+inputs at a time. `last_width` is the last layer's width where the readout maps it to the embedding's, as a mixture of
+softmaxes does (Yang et al. 2018). `bits = 8` stores the layers, and the embedding unless another readout is tied to it,
+as int8, for inference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, cast
 
 from torch import Tensor, nn
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers.dropout import drop_words, locked_dropout
 from nextword.layers.output import make_readout
@@ -38,7 +38,14 @@ from nextword.layers.recurrent import RecurrentLayer
 from nextword.models.base import CausalNetwork, check_bits, check_choice, check_fraction, check_sizes
 
 CORES = ("lstm", "gru", "qrnn")
-DROPOUTS = ("words", "input", "between", "output", "connections", "input_connections")
+DROPOUTS = (
+    "word_dropout",
+    "input_dropout",
+    "layer_dropout",
+    "output_dropout",
+    "weight_dropout",
+    "input_weight_dropout",
+)
 PROJECTING = ("mixture",)  # kinds of readouts that map any width to that of the embedding they are tied to
 
 
@@ -47,15 +54,15 @@ class AWDConfig:
     embedding: int = 400
     width: int = 1150
     layers: int = 3
-    last: int = 0  # width of the last layer; 0: the embedding's where the output is tied, else `width`
+    last_width: int = 0  # width of the last layer; 0: the embedding's where the output is tied, else `width`
     core: str = "lstm"
     tied: bool = True
-    words: float = 0.1  # dropout of whole words
-    input: float = 0.4  # locked dropout of embeddings,
-    between: float = 0.25  # between layers,
-    output: float = 0.4  # and of the last layer
-    connections: float = 0.5  # DropConnect of the recurrent weights,
-    input_connections: float = 0.0  # and of the input weights
+    word_dropout: float = 0.1  # dropout of whole words
+    input_dropout: float = 0.4  # locked dropout of embeddings,
+    layer_dropout: float = 0.25  # between layers,
+    output_dropout: float = 0.4  # and of the last layer
+    weight_dropout: float = 0.5  # DropConnect of the recurrent weights,
+    input_weight_dropout: float = 0.0  # and of the input weights
     readout: Mapping[str, Any] = field(default_factory=dict)  # see layers/output; empty: full softmax
     backward: bool = False  # read texts from the last token to the first
     bits: int = 0  # 8: int8 weights, for inference only; 0: float32
@@ -66,30 +73,21 @@ class AWDConfig:
         check_choice(self, "core", CORES)
         check_fraction(self, *DROPOUTS)
         if self.bits and self.core != "lstm":
-            raise InvalidSetting(
-                f"[model] bits = {self.bits} needs core = 'lstm', not {self.core!r}. Leave bits out.",
-                key="model.bits",
-                value=self.bits,
-            )
-        if self.core == "qrnn" and self.input_connections:
-            raise InvalidSetting(
-                f"[model] input_connections = {self.input_connections}, but a QRNN has no separate input weights. Use "
-                "connections instead.",
-                key="model.input_connections",
-                value=self.input_connections,
-            )
+            raise invalid("model.bits", self.bits, f"needs core = 'lstm', not {self.core!r}. Leave bits out.")
+        if self.core == "qrnn" and self.input_weight_dropout:
+            problem = "needs separate input weights, but a QRNN has none. Use weight_dropout instead."
+            raise invalid("model.input_weight_dropout", self.input_weight_dropout, problem)
         kind = self.readout.get("kind", "full")
-        if self.tied and kind not in PROJECTING and self.last_width != self.embedding:
-            raise InvalidSetting(
-                f"[model] last = {self.last} cannot be tied to embedding = {self.embedding} by a readout of kind "
-                f"'{kind}'. Leave last out, set tied = false, or use a readout of kind {' or '.join(PROJECTING)}.",
-                key="model.last",
-                value=self.last,
+        if self.tied and kind not in PROJECTING and self.output_width != self.embedding:
+            problem = (
+                f"cannot be tied to embedding = {self.embedding} by a readout of kind '{kind}'. Leave last_width out, "
+                f"set tied = false, or use a readout of kind {' or '.join(PROJECTING)}."
             )
+            raise invalid("model.last_width", self.last_width, problem)
 
     @property
-    def last_width(self) -> int:
-        return self.last or (self.embedding if self.tied else self.width)
+    def output_width(self) -> int:
+        return self.last_width or (self.embedding if self.tied else self.width)
 
 
 class AWDLSTM(CausalNetwork):
@@ -99,22 +97,22 @@ class AWDLSTM(CausalNetwork):
     def __init__(self, config: AWDConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.is_backward = config.backward
-        widths = [config.embedding, *[config.width] * (config.layers - 1), config.last_width]
+        widths = [config.embedding, *[config.width] * (config.layers - 1), config.output_width]
         self.embedding = nn.Embedding(vocabulary.size, config.embedding)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
         self.layers = nn.ModuleList(self._build_layer(i, *sizes) for i, sizes in enumerate(pairwise(widths)))
         self.readout = make_readout(
-            config.last_width, vocabulary, config.readout, self.embedding if config.tied else None
+            config.output_width, vocabulary, config.readout, self.embedding if config.tied else None
         )
-        self.widths = [*widths, config.last_width]
+        self.widths = [*widths, config.output_width]
         if config.bits:
             self.quantize()
 
     def _build_layer(self, index: int, inputs: int, width: int) -> RecurrentLayer | QRNN:
         c = self.config
         if c.core == "qrnn":
-            return QRNN(inputs, width, window=1 if index else 2, drop=c.connections)
-        return RecurrentLayer(c.core, inputs, width, drop=(c.input_connections, c.connections))
+            return QRNN(inputs, width, window=1 if index else 2, drop=c.weight_dropout)
+        return RecurrentLayer(c.core, inputs, width, drop=(c.input_weight_dropout, c.weight_dropout))
 
     def initial(self, batch: int) -> State:
         return tuple(cast(RecurrentLayer, layer).start(batch) for layer in self.layers)
@@ -123,14 +121,14 @@ class AWDLSTM(CausalNetwork):
         """The embedding, each layer, and the last layer after dropout, which the readout reads: (B, T, D) each."""
         c = self.config
         state = self.initial(len(inputs.ids)) if state is None else state
-        x = drop_words(self.embedding, inputs.ids.t(), c.words, self.training)  # (T, B, D)
+        x = drop_words(self.embedding, inputs.ids.t(), c.word_dropout, self.training)  # (T, B, D)
         layers, new_state = [x], []
-        dropouts = [c.input] + [c.between] * (c.layers - 1)
+        dropouts = [c.input_dropout] + [c.layer_dropout] * (c.layers - 1)
         for layer, cell, dropout in zip(self.layers, state, dropouts, strict=True):
             x, cell = layer(locked_dropout(x, dropout, self.training), cell)
             layers.append(x)
             new_state.append(cell)
-        layers.append(locked_dropout(x, c.output, self.training))
+        layers.append(locked_dropout(x, c.output_dropout, self.training))
         if isinstance(self.readout, MixtureOfSoftmaxes):
             self.readout.rows = len(inputs.ids)  # so that it can lock a mask of its own
         return [y.transpose(0, 1) for y in layers], tuple(new_state)
@@ -140,8 +138,7 @@ class AWDLSTM(CausalNetwork):
 
     @property
     def has_locked_dropout(self) -> bool:  # type: ignore[override]
-        c = self.config
-        return any((c.words, c.input, c.between, c.output, c.connections, c.input_connections))
+        return any(vars(self.config)[name] for name in DROPOUTS)
 
     # -------------------------------------------------------------------------------------------- int8
 

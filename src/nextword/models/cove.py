@@ -43,8 +43,8 @@ class CoVeConfig(Seq2SeqConfig):
     layers: int = 2
     attention: str = "luong"
     vectors: str = ""  # a file of word vectors, or a name such as glove; "": random ones, fixed too
-    read: int = 300  # width of the word vectors
-    written: int = 0  # words that can be generated, the first of the vocabulary; 0: all
+    vector_width: int = 300  # width of the word vectors
+    output_words: int = 0  # words that can be generated, the first of the vocabulary; 0: all
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,14 +62,14 @@ class CoVe(Seq2Seq):
     layer_names: ClassVar = {"glove": 0, "cove": -2, "both": -1}
 
     def __init__(self, config: CoVeConfig, vocabulary: Vocabulary) -> None:
-        output_size = min(config.written or vocabulary.size, vocabulary.size)
-        super().__init__(config, vocabulary, config.read, output_size)
+        output_size = min(config.output_words or vocabulary.size, vocabulary.size)
+        super().__init__(config, vocabulary, config.vector_width, output_size)
         self.vectors: Tensor
-        self.register_buffer("vectors", torch.empty(vocabulary.size, config.read).normal_(0, SPREAD))
+        self.register_buffer("vectors", torch.empty(vocabulary.size, config.vector_width).normal_(0, SPREAD))
         self.unknown = next((id for name, id in vocabulary.special.items() if "unk" in name.lower()), 0)
         self.readout = PartialReadout(self.readout, output_size, vocabulary.size, self.unknown)
         depth = len(self.encoder.layers)
-        self.widths = [config.read, *[self.encoder.width] * depth, config.read + self.encoder.width]
+        self.widths = [config.vector_width, *[self.encoder.width] * depth, config.vector_width + self.encoder.width]
 
     @classmethod
     def pretrained_words(cls, config: CoVeConfig) -> Sequence[str]:
@@ -80,7 +80,7 @@ class CoVe(Seq2Seq):
 
     def load_pretrained_embeddings(self) -> None:
         if self.config.vectors:
-            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.read, "read")
+            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.vector_width, "vector_width")
             self.vectors.copy_(torch.from_numpy(matrix))
 
     # -------------------------------------------------------------------------------------------- the source

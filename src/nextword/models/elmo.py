@@ -54,9 +54,9 @@ class ELMoConfig:
     skip: bool = True  # add a layer's input to its output, from the second layer on
     dropout: float = 0.1
     characters: Mapping[str, Any] = field(default_factory=dict)  # see layers/char_cnn.py; empty: as in the paper
-    written: int = 0  # words that can be predicted, the first of the vocabulary; 0: all
+    output_words: int = 0  # words that can be predicted, the first of the vocabulary; 0: all
     readout: Mapping[str, Any] = field(default_factory=dict)  # see layers/output; empty: full softmax
-    begins: bool = False  # texts begin with a token of their own, as in the published weights; else with the end token
+    begin_token: bool = False  # texts begin with a token of their own, as in the published weights; else the end token
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -75,15 +75,15 @@ class ELMo(CausalNetwork):
     def __init__(self, config: ELMoConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         words = replace(vocabulary, pieces=_without_spaces(vocabulary.pieces))
-        self.begin = vocabulary.size if config.begins else vocabulary.begin
-        spelled = _with_begin_token(words) if config.begins else words
+        self.begin = vocabulary.size if config.begin_token else vocabulary.begin
+        spelled = _with_begin_token(words) if config.begin_token else words
         self.embedding = make_character_embedding(config.width, spelled, config.characters)
         self.known = self.embedding.cnn.size  # ids from here on are words of `Inputs.characters`
         self.layers = nn.ModuleList(
             ProjectedLSTM(config.width, config.cells, config.width, 2, config.cell_clip, config.projection_clip)
             for _ in range(config.layers)
         )
-        self.output_size = min(config.written or vocabulary.size, vocabulary.size)
+        self.output_size = min(config.output_words or vocabulary.size, vocabulary.size)
         predicted = replace(words, size=self.output_size, pieces=words.pieces[: self.output_size])
         unknown = next((id for name, id in vocabulary.special.items() if "unk" in name.lower()), 0)
         readout = make_readout(config.width, predicted, config.readout)

@@ -53,9 +53,9 @@ class XLNetConfig:
     inner: int = 3072
     memory: int = 384  # tokens before that are cached; left to right, also how far back a layer looks
     dropout: float = 0.1  # of embeddings, distances, attention weights and what is added to the residual sum
-    clamp: int = 0  # largest distance that is told apart; 0: all are
+    max_distance: int = 0  # largest distance that is told apart; 0: all are
     epsilon: float = 1e-12  # of the norms
-    spread: float = 0.02  # weights are drawn from N(0, spread²); narrow networks need more
+    init_std: float = 0.02  # weights are drawn from N(0, init_std²); narrow networks need more
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -101,7 +101,7 @@ class XLNet(CausalNetwork):
         self.readout: Any = TiedSoftmax(self.embedding)
         for name, weight in self.named_parameters():
             if "norm" not in name and not name.endswith(("wide.bias", "narrow.bias", "readout.bias")):
-                nn.init.normal_(weight, std=config.spread)
+                nn.init.normal_(weight, std=config.init_std)
             elif name.endswith("bias"):
                 nn.init.zeros_(weight)
 
@@ -254,8 +254,8 @@ class XLNet(CausalNetwork):
         lowest, highest = (-new, size) if places is None else (-size, size)
         near = (_cat(asks).unsqueeze(2) - where.unsqueeze(1) - lowest).clamp(0, highest - lowest)
         distances = torch.arange(lowest, highest + 1, device=ids.device)
-        if self.config.clamp:
-            distances = distances.clamp(-self.config.clamp, self.config.clamp)
+        if self.config.max_distance:
+            distances = distances.clamp(-self.config.max_distance, self.config.max_distance)
         table = self._drop(distance_encodings(distances, self.config.width).to(self.blank.dtype))
         apart = None
         if inputs.segments is not None:

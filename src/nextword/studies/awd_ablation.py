@@ -54,7 +54,13 @@ CHARACTERS, HELD = (30_000, 15_000), (15_000, 8_000)  # of text; with --quick
 EPOCHS, LARGE_EPOCHS = (20, 10), 80
 ROWS, LENGTH, CLIP = 5, 30, 0.5
 NETWORK = {"embedding": 64, "width": 128, "layers": 2}
-DROPOUT = {"words": 0.05, "input": 0.2, "between": 0.15, "output": 0.2, "connections": 0.3}
+DROPOUT = {
+    "word_dropout": 0.05,
+    "input_dropout": 0.2,
+    "layer_dropout": 0.15,
+    "output_dropout": 0.2,
+    "weight_dropout": 0.3,
+}
 # The paper's weight decay of 1.2e-6 acts over 300,000 steps; these few steps need more of it
 OPTIMIZER = {"kind": "nt-asgd", "rate": 20.0, "decay": 2e-5, "patience": 2}
 NEVER = 10**9  # steps before averaging starts: plain SGD
@@ -80,11 +86,11 @@ def _fix_lengths(recipe: Recipe) -> Recipe:
 REMOVE: dict[str, Callable[[Recipe], Recipe]] = {
     "averaging (NT-ASGD)": _use_sgd,
     "varying lengths": _fix_lengths,
-    "word dropout": lambda r: with_model(r, words=0.0),
+    "word dropout": lambda r: with_model(r, word_dropout=0.0),
     "weight decay": lambda r: with_phase(r, optimizer={**r.phases[0].optimizer, "decay": 0.0}),
     "AR and TAR": lambda r: with_phase(r, objective={"kind": "causal"}),
     "a smaller embedding": lambda r: with_model(r, embedding=r.model["width"]),
-    "weight dropping": lambda r: with_model(r, connections=0.0),
+    "weight dropping": lambda r: with_model(r, weight_dropout=0.0),
 }
 # Validation and test perplexity on PTB in table 4
 PAPER_FULL = (60.0, 57.3)
@@ -107,7 +113,7 @@ def make_variants(recipe: Recipe) -> dict[str, Recipe]:
     bare = recipe
     for name, remove in REMOVE.items():
         bare = bare if name == "a smaller embedding" else remove(bare)
-    bare = with_model(bare, input=0.0, between=0.0, output=0.0)
+    bare = with_model(bare, input_dropout=0.0, layer_dropout=0.0, output_dropout=0.0)
     return {NOTHING: recipe, **{name: remove(recipe) for name, remove in REMOVE.items()}, ALL: bare}
 
 

@@ -58,7 +58,13 @@ TOKENS, PIECES = 200, 500  # per batch, so that there are equally many steps at 
 CHARACTERS, HELD = (40_000, 20_000), (20_000, 10_000)  # of text; with --quick
 EPOCHS = (24, 12)
 NETWORK = {"embedding": 40, "width": 80, "layers": 2}
-DROPOUT = {"words": 0.05, "input": 0.2, "between": 0.1, "output": 0.2, "connections": 0.2}
+DROPOUT = {
+    "word_dropout": 0.05,
+    "input_dropout": 0.2,
+    "layer_dropout": 0.1,
+    "output_dropout": 0.2,
+    "weight_dropout": 0.2,
+}
 OPTIMIZER = {"kind": "nt-asgd", "rate": 20.0, "decay": 1e-5}  # averaged over the second half, for less noise
 CLIP = 1.0
 SAME = 10.0  # thousandths of a nat: a smaller difference does not count

@@ -210,9 +210,9 @@ def test_changed_weights_are_seen() -> None:
     [
         ({}, True),
         ({"width": 37, "backward": True}, True),
-        ({"tied": False, "last": 24}, True),
+        ({"tied": False, "last_width": 24}, True),
         ({"tied": False, "readout": {"kind": "adaptive", "cutoffs": [20]}}, True),
-        ({"readout": {"kind": "mixture", "experts": 2}, "last": 24}, False),
+        ({"readout": {"kind": "mixture", "experts": 2}, "last_width": 24}, False),
         ({"readout": {"kind": "sampled", "samples": 8}}, False),
     ],
 )

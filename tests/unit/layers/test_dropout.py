@@ -23,7 +23,7 @@ from nextword.objectives.causal import CausalObjective
 
 SHARE = 0.4
 SCALE = 1 / (1 - SHARE)
-SHARES = ("words", "input", "between", "output", "connections", "input_connections")
+SHARES = ("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout", "input_weight_dropout")
 NONE = dict.fromkeys(SHARES, 0.0)
 SIZE = 11
 
@@ -221,12 +221,12 @@ def test_each_dropout_changes_what_a_whole_network_loses_in_training(share: str,
 
 def test_a_single_step_is_dropped_too() -> None:
     """On the CPU it takes another path through the layer; connections from the state need one that is not zero."""
-    net = network(input_connections=0.5)
+    net = network(input_weight_dropout=0.5)
     assert len({*losses(net.train(), 1, 2, 3, time=1)}) == 3
 
 
 def test_every_layer_loses_connections_and_their_gradient() -> None:
-    net = network(connections=0.5).train()
+    net = network(weight_dropout=0.5).train()
     ids = torch.randint(SIZE, (4, 10))
     CausalObjective({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
     for layer in net.layers:
@@ -237,7 +237,7 @@ def test_every_layer_loses_connections_and_their_gradient() -> None:
 
 @pytest.mark.parametrize("how", ["saved", "copied", "state"])
 def test_dropping_survives_saving_copying_and_loading(how: str, tmp_path: Path) -> None:
-    before = network(connections=0.5, seed=7)
+    before = network(weight_dropout=0.5, seed=7)
     losses(before.train(), 1)  # a forward must leave no masked weights behind
     weights = {name: t.clone() for name, t in before.state_dict().items()}
     if how == "saved":
@@ -246,7 +246,7 @@ def test_dropping_survives_saving_copying_and_loading(how: str, tmp_path: Path) 
     elif how == "copied":
         after = copy.deepcopy(before)
     else:
-        after = network(connections=0.5, seed=8)
+        after = network(weight_dropout=0.5, seed=8)
         after.load_state_dict(before.state_dict())
     assert after.state_dict().keys() == weights.keys()
     for name, tensor in after.state_dict().items():

@@ -92,7 +92,7 @@ def test_a_network_says_how_many_rows_there_are() -> None:
     """In training the loss of a batch is that of its own rows, also where only the last positions are predicted."""
     torch.manual_seed(0)
     options = {"kind": "mixture", "experts": 2, "dropout": 0.5}
-    config = AWDConfig(embedding=6, width=8, last=5, layers=2, readout=options)
+    config = AWDConfig(embedding=6, width=8, last_width=5, layers=2, readout=options)
     network = AWDLSTM(config, Vocabulary(SIZE, 0)).train()
     ids = torch.randint(SIZE, (4, 8))
     for targets in (ids[:, 1:], ids[:, 4:]):

@@ -198,7 +198,7 @@ def test_long_words_are_cut_and_empty_texts_have_no_words() -> None:
 
 
 def test_more_words_are_read_than_written() -> None:
-    network, _ = made(written=5)
+    network, _ = made(output_words=5)
     log_p, _ = network.step(torch.tensor([8]), network.initial(1))
     assert log_p.shape == (1, 12)
     assert log_p[:, 5:].max() == -torch.inf

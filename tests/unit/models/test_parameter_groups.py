@@ -29,8 +29,16 @@ from tests.support.tiny_transfer import SPECS, coloured, run_of, written
 
 MARKS = {"<unk>": 0, "[MASK]": 3, "[CLS]": 4, "[SEP]": 5, "<sep>": 6, "<cls>": 7}
 WORDS = Vocabulary(40, 1, MARKS, 2, [b" a"] * 40)
-AWD = {"embedding": 6, "width": 8, "layers": 3, "words": 0.0, "input": 0.0, "between": 0.0, "output": 0.0}
-AWD["connections"] = 0.0
+AWD = {
+    "embedding": 6,
+    "width": 8,
+    "layers": 3,
+    "word_dropout": 0.0,
+    "input_dropout": 0.0,
+    "layer_dropout": 0.0,
+    "output_dropout": 0.0,
+}
+AWD["weight_dropout"] = 0.0
 
 
 def made(slug: str, **model: Any) -> Any:

@@ -15,7 +15,7 @@ from nextword.models.rnn import LSTM
 from nextword.objectives.causal import CausalObjective
 
 SIZE, ALPHA, BETA = 5, 2.0, 1.0
-DROPS = {"words": 0.1, "input": 0.2, "between": 0.2, "output": 0.4, "connections": 0.5}
+DROPS = {"word_dropout": 0.1, "input_dropout": 0.2, "layer_dropout": 0.2, "output_dropout": 0.4, "weight_dropout": 0.5}
 
 
 def network(**options: Any) -> AWDLSTM:

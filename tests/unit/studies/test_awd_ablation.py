@@ -85,15 +85,15 @@ def test_each_variant_lacks_only_its_technique(name: str) -> None:
     expected = {
         "averaging (NT-ASGD)": {"optimizer.start", "schedule"},
         "varying lengths": {"batches"},
-        "word dropout": {"words"},
+        "word dropout": {"word_dropout"},
         "weight decay": {"optimizer.decay"},
         "AR and TAR": {"objective"},
         "a smaller embedding": {"embedding"},
-        "weight dropping": {"connections"},
+        "weight dropping": {"weight_dropout"},
     }
     for technique, settings in expected.items():
         assert changed_settings(recipe, variants[technique]) == settings
-    regularizers = set().union({"input", "between", "output"}, *expected.values()) - {"embedding"}
+    regularizers = set().union({"input_dropout", "layer_dropout", "output_dropout"}, *expected.values()) - {"embedding"}
     assert changed_settings(recipe, variants[study.ALL]) == regularizers
     assert variants["a smaller embedding"].model["embedding"] == recipe.model["width"]
     assert variants["varying lengths"].phases[0].batches["length"] == recipe.phases[0].batches["length"]

@@ -180,7 +180,7 @@ def test_networks_with_locked_dropout_are_flagged(name: str) -> None:
     """Those whose masks stay over time; then it matters where a text is divided."""
     slug, model = NETWORKS[name]
     cls = model_class(slug)
-    shares = {"output": 0.5} if slug == "awd-lstm" else {"dropout": 0.5}
+    shares = {"output_dropout": 0.5} if slug == "awd-lstm" else {"dropout": 0.5}
     network = cls(cls.Config(**model, **shares), Vocabulary(30, 1)).train()
     gone = network.encode(Inputs(torch.randint(0, 30, (2, 40))), None)[0][-1] == 0
     assert gone.any()
