@@ -57,7 +57,8 @@ def furnished(folder: Path) -> Path:
 
 
 def recipe_of(place: Path, *changes: str) -> Any:
-    model = f"{{ vectors = '{place / 'vectors.txt'}', vector_width = {WIDTH}, encoder = 32, width = 32, output_words = {WRITTEN} }}"
+    vectors = place / "vectors.txt"
+    model = f"{{ vectors = '{vectors}', vector_width = {WIDTH}, encoder = 32, width = 32, output_words = {WRITTEN} }}"
     own = [f"phase.0.data={place / 'pairs'}:xx-yy", f"tokenizer.size={WRITTEN}", f"model={model}", "phase.0.steps=20"]
     return load_recipe("cove/tiny", [*own, "phase.0.validate=10000", *changes])
 
