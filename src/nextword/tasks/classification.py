@@ -595,9 +595,11 @@ class AveragedClassifier:
             a, b = first.task, other.task
             same = (a.is_numeric, a.is_pair) == (b.is_numeric, b.is_pair)
             if not same or set(a.config.labels) != set(b.config.labels):
-                predicted = f"{a.wording().summary}, {other.name or 'another'} {b.wording().summary}"
+                ours, theirs = a.wording(), b.wording()
+                other_labels = f"{other.name or 'another'} {theirs.output} for {theirs.input}"
                 raise InvalidSetting(
-                    f"Averaged runs need the same task and labels. {first.name or 'One run'} predicts {predicted}.",
+                    f"Averaged runs need the same task and labels. {first.name or 'One run'} predicts {ours.output} "
+                    f"for {ours.input}, {other_labels}.",
                     key="with",
                     value=other.name,
                 )
