@@ -94,7 +94,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
             network.num_parameters(),
             sum(p.numel() for part in (network.attending, network.feeding) for p in part.parameters()),
             stats.median_of_means(nats[share]),
-            stats.median_of_means(100 * hits[share]),
+            stats.median_and_range((100 * hits[share].mean(1)).tolist()),
         )
         for share, network in networks.items()
     ]
