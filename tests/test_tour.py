@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import nextword
-from nextword.comparison.compare import compare, make_plan
+from nextword.comparison.compare import compare_events, make_plan
 from nextword.comparison.terminal import verdict
 from nextword.core.types import Sample, Stop
 
@@ -16,9 +16,9 @@ def test_the_tour(tmp_path: Path) -> None:
     events: list[Any] = []
     result = nextword.train("gru/tiny", tmp_path / "gru", changes=["phase.0.steps=40"], on_event=events.append)
     assert all(event.values["perplexity"] > 1 for event in events if event.kind == "valid")
-    assert result.evaluation["bits_per_byte"] > 0
+    assert result.evaluation.bits_per_byte > 0
     assert (tmp_path / "gru" / "card.md").is_file()
-    assert nextword.evaluate(tmp_path / "gru").bits_per_byte == result.evaluation["bits_per_byte"]
+    assert nextword.evaluate(tmp_path / "gru").bits_per_byte == result.evaluation.bits_per_byte
 
     # Load: plain strings from here on.
     lm = nextword.load(tmp_path / "gru")
@@ -45,7 +45,7 @@ def test_the_tour(tmp_path: Path) -> None:
 
     # Compare: what is trained already, and a recipe, on the same held-out bytes.
     plan = make_plan(tmp_path / "compare", [str(tmp_path / "gru"), "nplm/tiny"], data="python", minutes=0.05)
-    done = [update.values for update in compare(plan) if update.status == "done"]
+    done = [update.values for update in compare_events(plan) if update.status == "done"]
     ranked = sorted(done, key=lambda model: model["bits_per_byte"])
     assert {model["name"] for model in ranked} == {"gru", "nplm-tiny"}
     assert verdict(ranked).startswith(f"{ranked[0]['name']} predicts this text best")

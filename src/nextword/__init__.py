@@ -7,7 +7,7 @@ A first tour:
     # Train a small LSTM on the built-in text, evaluate it, and write its model card.
     result = nextword.train("lstm/tiny", "runs/lstm")
 
-    # Use it: plain strings in, plain values out.
+    # Use it: strings in, probabilities, texts and vectors out.
     lm = nextword.load("runs/lstm")
     lm.score("the cat sat on the mat").bits_per_byte()
     [guess.text for guess in lm.next("the cat sat on the")]
@@ -28,13 +28,14 @@ nextword.NextwordError. `nextword.papers()` lists all models and recipes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nextword.core.errors import NextwordError
 
 if TYPE_CHECKING:
+    from nextword.comparison.compare import Update
     from nextword.conversion.base import Conversion
     from nextword.core.types import Decoding, Prediction
     from nextword.evaluation.dynamic import DynamicSettings
@@ -64,6 +65,8 @@ __all__ = [
 
 EVALUATE = "evaluate"  # the kind of the event that `train` sends when training has ended and evaluation begins
 
+ABILITIES = ("score", "next", "fill", "generate", "embed", "predict")
+
 OnEvent = Callable[["Event"], None]
 OnProgress = Callable[[str, float, float | None], None]  # label, done, total
 
@@ -80,30 +83,8 @@ def _never() -> bool:
 
 
 @dataclass(frozen=True, repr=False)
-class TrainingResult:
-    """What `train` returns: where the run is, and how good it is on held-out text."""
-
-    path: Path
-    slug: str  # the model's short name
-    is_interrupted: bool  # `stop` ended training; resume it with train(resume=True, out=path)
-    seconds: float  # of the last phase
-    parameters: int | None = None
-    can: frozenset[str] = frozenset()  # abilities of the loaded model
-    evaluation: Mapping[str, Any] = field(default_factory=dict)  # the final evaluation, as in log.jsonl
-
-    def load(self, device: str = "auto", precision: str = "fp32") -> TextModel:
-        """Open the trained run."""
-        return load(self.path, device, precision)
-
-    def __repr__(self) -> str:
-        if self.is_interrupted:
-            return f"TrainingResult({self.path}: interrupted)"
-        return f"TrainingResult({self.path}: {_describe_evaluation(self.evaluation)} {self.seconds:,.0f} s)"
-
-
-@dataclass(frozen=True, repr=False)
 class EvaluationResult:
-    """What `evaluate` returns. `values` is the result as in log.jsonl; its numbers are also attributes."""
+    """What `evaluate` returns. `values` is the result as in log.jsonl; its main numbers are also attributes."""
 
     values: Mapping[str, Any]
 
@@ -125,7 +106,34 @@ class EvaluationResult:
         return {name: score["score"] for name, score in self.values.get("scores", {}).items()}
 
     def __repr__(self) -> str:
-        return f"EvaluationResult({_describe_evaluation(self.values)[:-1]})"
+        numbers = [f"{name} {score:.2f}" for name, score in self.scores.items()]
+        if self.bits_per_byte is not None:
+            numbers.insert(0, f"{self.bits_per_byte:.4f} bits per byte")
+        elif self.token_perplexity is not None:
+            numbers.insert(0, f"token perplexity {self.token_perplexity:.2f}")
+        where = f" on {self.values['data']} {self.values['split']}" if "split" in self.values else ""
+        return f"EvaluationResult({', '.join(numbers) or 'no scores'}{where})"
+
+
+@dataclass(frozen=True, repr=False)
+class TrainingResult:
+    """What `train` returns: where the run is, and how good it is on held-out text."""
+
+    path: Path
+    seconds: float  # of the last phase
+    evaluation: EvaluationResult | None  # on held-out text; None if interrupted
+
+    @property
+    def is_interrupted(self) -> bool:
+        """Whether `stop` ended training. Resume it with train(resume=True, out=path)."""
+        return self.evaluation is None
+
+    def load(self, device: str = "auto", precision: str = "fp32") -> TextModel:
+        """Open the trained run."""
+        return load(self.path, device, precision)
+
+    def __repr__(self) -> str:
+        return f"TrainingResult({self.path}: {self.evaluation or 'interrupted'}, {self.seconds:,.0f} s)"
 
 
 @dataclass(frozen=True, repr=False)
@@ -133,16 +141,20 @@ class ComparisonResult:
     """What `compare` returns: all models, best first, and the path of the HTML report."""
 
     path: Path
-    models: Sequence[Mapping[str, Any]]
+    comparison: Mapping[str, Any]  # as printed by `nextword compare --json`
     report: Path | None  # None if no model could be trained
     is_interrupted: bool
 
-    def __repr__(self) -> str:
-        ranking = " < ".join(f"{model['name']} {model['bits_per_byte']:.3f}" for model in self._scored())
-        return f"ComparisonResult({self.path}: {ranking or f'{len(self.models)} models'})"
+    @property
+    def models(self) -> Sequence[Mapping[str, Any]]:
+        """One row of results per model, best first."""
+        models: Sequence[Mapping[str, Any]] = self.comparison["models"]
+        return models
 
-    def _scored(self) -> list[Mapping[str, Any]]:
-        return [model for model in self.models if isinstance(model.get("bits_per_byte"), float)]
+    def __repr__(self) -> str:
+        bits = [(model["name"], model.get("bits_per_byte")) for model in self.models]
+        ranking = " < ".join(f"{name} {value:.3f}" for name, value in bits if value is not None)
+        return f"ComparisonResult({self.path}: {ranking or f'{len(self.models)} models'})"
 
 
 @dataclass(frozen=True)
@@ -153,20 +165,8 @@ class Paper:
     title: str
     authors: str
     year: int
-    can: tuple[str, ...]  # abilities of its runs
-    recipes: tuple[str, ...]
-
-
-def _describe_evaluation(values: Mapping[str, Any]) -> str:
-    parts = []
-    if values.get("bits_per_byte") is not None:
-        parts.append(f"{values['bits_per_byte']:.4f} bits per byte")
-    elif values.get("token_perplexity") is not None:
-        parts.append(f"token perplexity {values['token_perplexity']:.2f}")
-    parts += [f"{name} {score['score']:.2f}" for name, score in values.get("scores", {}).items()]
-    where = f" on {values['data']} {values['split']}" if "split" in values else ""
-    size = f"{values['parameters']:,} parameters," if values.get("parameters") is not None else ""
-    return f"{', '.join(parts)}{where}, {size}" if parts else size or "not evaluated,"
+    can: tuple[str, ...]  # some of "score", "next", "fill", "generate", "embed" and "predict"
+    recipes: tuple[str, ...]  # names for `train` and `transfer`
 
 
 # ------------------------------------------------------------------------------------------------ functions
@@ -208,19 +208,20 @@ def train(
     from nextword.training.events import Event
     from nextword.training.train import train_events
 
-    items = [data] if isinstance(data, str) else list(data)
     if isinstance(recipe, (str, Path)):
         recipe = load_recipe(recipe, changes)
     elif list(changes):
         raise InvalidSetting("`changes` need a recipe by name. Change the Recipe itself instead.", key="changes")
     if recipe is not None:
-        recipe = recipe.with_data(items)
+        recipe = recipe.with_data([data] if isinstance(data, str) else list(data))
         recipe = recipe if seed is None else recipe.with_seed(seed)
-    elif items or seed is not None:
+        folder = Path(out or default_run_folder(recipe))
+    elif data or seed is not None:
         raise InvalidSetting("A resumed run keeps its data and seed. Leave them out.", key="resume")
-    if out is None and recipe is None:
+    elif out:
+        folder = Path(out)
+    else:
         raise InvalidSetting("Name the run to resume (out = RUN); `nextword runs` lists all runs.", key="out")
-    folder = Path(out if out is not None else default_run_folder(recipe))  # type: ignore[arg-type]
     last: Event | None = None
     for event in train_events(recipe, folder, resume, device=device, stop=stop, on_progress=on_progress):
         on_event(event)
@@ -228,18 +229,10 @@ def train(
     assert last is not None, "training always yields events"
     run = RunFolder.open(folder)
     if last.is_interrupted:
-        return TrainingResult(folder, run.recipe.slug, True, last.seconds)
+        return TrainingResult(folder, last.seconds, None)
     on_event(Event(EVALUATE, last.phase, last.step, last.epoch, last.seconds))
     evaluation = evaluate_finished_run(run, device, on_progress)
-    return TrainingResult(
-        folder,
-        run.recipe.slug,
-        False,
-        last.seconds,
-        evaluation["parameters"],
-        frozenset(evaluation["can"]),
-        evaluation,
-    )
+    return TrainingResult(folder, last.seconds, EvaluationResult(evaluation))
 
 
 def default_run_folder(recipe: Recipe) -> str:
@@ -323,7 +316,7 @@ def compare(
     changes: Sequence[str] = (),
     resume: bool = False,
     device: str = "auto",
-    on_update: Callable[[Any], None] = _ignore,
+    on_update: Callable[[Update], None] = _ignore,
     on_progress: OnProgress = _ignore,
     stop: Callable[[], bool] = _never,
 ) -> ComparisonResult:
@@ -331,35 +324,18 @@ def compare(
 
         nextword.compare(["lstm/small", "gpt2/small", "runs/mine"], data="my.txt", minutes=20)
 
-    models      recipes and run folders; the default is one recipe per step of the history of language models
+    models      recipes and run folders; the default is a ladder from n-grams to Transformers
     data        a path or the name of a data set; the default is built in
-    minutes     to train all of them
+    minutes     training time of all models together
     out         folder for runs and report.html; the default is runs/compare-<data>
     changes     settings to change in every recipe, as with --set
     resume      continue the comparison in `out`
     on_update   called with every Update of a model
     """
-    from nextword.comparison.compare import Plan, make_plan
-    from nextword.comparison.compare import compare as compare_models
-    from nextword.comparison.report import render
-    from nextword.comparison.translation import default_pairs
-    from nextword.data.builtin import default_name
-    from nextword.training.device import choose_device
+    from nextword.comparison.compare import open_plan, run_plan
 
-    text = data or default_pairs(list(models)) or default_name()
-    folder = Path(out if out is not None else f"runs/compare-{Path(text).stem.replace(':', '-')}")
-    plan = Plan.open(folder) if resume else make_plan(folder, list(models), text, minutes, list(changes))
-    ended = set()
-    for update in compare_models(plan, device, stop, on_progress):
-        on_update(update)
-        if update.status in ("done", "failed"):
-            ended.add(update.name)
-    comparison = plan.result(str(choose_device(device)))
-    report = None
-    if any(model["status"] == "done" for model in comparison["models"]):
-        report = folder / "report.html"
-        report.write_text(render(comparison), encoding="utf-8")
-    return ComparisonResult(folder, comparison["models"], report, len(ended) < len(plan.entries))
+    plan = open_plan(models, data, minutes, out, changes, resume)
+    return run_plan(plan, device, on_update, on_progress, stop)
 
 
 def transfer(
@@ -367,26 +343,61 @@ def transfer(
     source: str | Path,
     data: str | Path,
     out: str | Path,
-    **options: Any,
+    *,
+    text: str = "",
+    text_pair: str = "",
+    label: str = "",
+    kind: str = "",
+    changes: Sequence[str] = (),
+    seed: int | None = None,
+    num_seeds: int = 0,
+    scratch: bool = False,
+    resume: bool = False,
+    device: str = "auto",
+    on_event: OnEvent = _ignore,
+    on_progress: OnProgress = _ignore,
+    stop: Callable[[], bool] = _never,
 ) -> Outcome:
-    """Fine-tune a run for a task: classification, tagging, question answering and others.
+    """Fine-tune a run on a task: classification, tagging, question answering and others.
 
-        outcome = nextword.transfer("bert/finetune", "runs/bert", "reviews.csv", "runs/reviews")
-        outcome.mean, nextword.predict("runs/reviews", ["A fine film."])[0].label
+        outcome = nextword.transfer("bert/finetune", "runs/bert", "reviews.csv", "runs/reviews", num_seeds=3)
+        outcome.mean, outcome.interval
 
-    recipe    a fine-tuning recipe, such as "bert/finetune" or "ulmfit/classify"
-    source    the run to fine-tune
-    data      a table, or the name of a benchmark such as "RTE"
-    out       the new run folder
-    options   those of nextword.tasks.run: columns, kind, seed, seeds, scratch, changes, device, …
+    recipe      a fine-tuning recipe, such as "bert/finetune" or "ulmfit/classify"
+    source      the run to fine-tune; "" for a recipe with a network of its own
+    data        a table, or the name of a benchmark such as "RTE"
+    out         the new run folder; with `num_seeds`, its subfolders seed-0, seed-1 …
+    text        columns of the table: `text`, `text_pair` and `label`; the default is to guess them by name
+    kind        "classification", "pair_classification", "regression" or "multiple_choice"; the default is to guess it
+    changes     settings to change, as with --set: "phase.0.epochs=3"
+    num_seeds   train this many seeds
+    scratch     train the same network from random weights
+    resume      reuse finished runs in `out`, and resume interrupted ones
     """
+    from nextword.data.tables import Columns
     from nextword.tasks.finetune import run
 
-    return run(recipe, source, data, out, **options)
+    return run(
+        recipe,
+        source,
+        data,
+        out,
+        columns=Columns(text, text_pair, label),
+        kind=kind,
+        seed=seed,
+        seeds=num_seeds,
+        scratch=scratch,
+        changes=changes,
+        device=device,
+        resume=resume,
+        on_event=on_event,
+        on_progress=on_progress,
+        stop=stop,
+    )
 
 
 def predict(
-    run: str | Path, examples: Sequence[Any], device: str = "auto", precision: str = "fp32"
+    run: str | Path, examples: Sequence[object], device: str = "auto", precision: str = "fp32"
 ) -> list[Prediction]:
     """Predict labels, numbers, tags or answers with a fine-tuned run.
 
@@ -435,10 +446,10 @@ def papers() -> list[Paper]:
 
     entries = []
     for slug in MODELS:
-        names = [name for name in recipe_names() if name.startswith(slug + "/")]
+        names = tuple(name for name in recipe_names() if name.startswith(slug + "/"))
         tiny = load_recipe(f"{slug}/tiny")
         cls = model_class(slug)
-        can = {"predict"} if cls.is_tagger else abilities(cls, tiny.model)
-        about = tiny.paper
-        entries.append(Paper(slug, about["title"], about["authors"], about["year"], tuple(sorted(can)), tuple(names)))
+        abilities_of_runs = {"predict"} if cls.is_tagger else abilities(cls, tiny.model)
+        can = tuple(name for name in ABILITIES if name in abilities_of_runs)
+        entries.append(Paper(slug, tiny.paper["title"], tiny.paper["authors"], tiny.paper["year"], can, names))
     return entries

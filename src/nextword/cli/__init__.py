@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import io
 import sys
 from collections.abc import Callable
@@ -64,8 +65,16 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "data": data,
     "look": look,
 }
+
+
+def format_help(docstring: str) -> str:
+    """Join the lines of each paragraph, so that the terminal wraps them; keep those of examples, which are indented."""
+    paragraphs = inspect.cleandoc(docstring).split("\n\n")
+    return "\n\n".join(p.replace("\n  ", "\n") if "\n  " in p else p.replace("\n", " ") for p in paragraphs)
+
+
 for _name, _command in COMMANDS.items():
-    app.command(_name)(handle_errors(_command))
+    app.command(_name, help=format_help(_command.__doc__ or ""))(handle_errors(_command))
 
 
 def main() -> None:

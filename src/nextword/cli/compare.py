@@ -2,28 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import nullcontext
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
 from nextword.cli.console import (
+    Changes,
+    Data,
     Device,
     Json,
+    Out,
     Quiet,
+    Resume,
     console,
     emit_json,
     error_console,
+    exit_interrupted,
     print_columns,
+    print_line,
+    refuse_options,
     save_stdin,
 )
-from nextword.core.io import format_number
 
 if TYPE_CHECKING:
-    from nextword.comparison.compare import Plan
+    from nextword import ComparisonResult
+    from nextword.comparison.compare import Plan, Update
 
 
 def compare(
@@ -31,24 +37,20 @@ def compare(
         list[str] | None,
         typer.Argument(
             metavar="[RUN or RECIPE]…",
-            help="Models to compare. Default: one recipe for each step of the history.",
+            help="Models to compare. Default: a ladder from n-grams to Transformers.",
             show_default=False,
         ),
     ] = None,
-    data: Annotated[str, typer.Option("--data", help="Text: a path or a name. Default: the built-in corpus.")] = "",
+    data: Data = "",
     minutes: Annotated[float, typer.Option("--minutes", help="Training time for all models together.")] = 4.0,
-    out: Annotated[
-        str, typer.Option("--out", "-o", help="Folder for runs and report. Default: runs/compare-<data>.")
-    ] = "",
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting of every recipe.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the comparison in --out.")] = False,
+    out: Out = "",
+    changes: Changes = None,
+    resume: Resume = False,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train several models on one text under one time budget, and see which predicts it best.
+    """Train several models on one text in the same time, and rank them on held-out text.
 
     [dim]Examples[/]
       nextword compare
@@ -56,80 +58,62 @@ def compare(
       nextword compare lstm/small gru/small --data my.txt --set tokenizer.size=8000
       nextword compare runs/a runs/b --data my.txt
     """
-    from nextword.comparison.compare import Plan, make_plan
-    from nextword.comparison.report import render
-    from nextword.comparison.translation import are_translators, default_pairs
-    from nextword.core.errors import InvalidSetting
-    from nextword.data.builtin import default_name
-    from nextword.training.device import choose_device
+    from nextword.comparison.compare import open_plan
 
-    if resume and (names or changes):
-        raise InvalidSetting(
-            "--resume continues the comparison as planned. Name no models and leave --set out.", key="resume"
-        )
-    text = save_stdin(data or default_pairs(names or []) or default_name())
-    folder = Path(out or f"runs/compare-{Path(text).stem.replace(':', '-')}")
-    plan = Plan.open(folder) if resume else make_plan(folder, names or [], text, minutes, changes or [])
-    if not are_translators(plan.entries):
+    if resume:
+        refuse_options({"names": names, "--set": changes}, "--resume continues the comparison as planned.")
+    plan = open_plan(names or (), save_stdin(data), minutes, out, changes or (), resume)
+    if not plan.has_pairs:
         print_columns([plan.data], quiet or json)
-    is_interrupted = _run(plan, device, quiet or json)
-    comparison = plan.result(str(choose_device(device)))
-    done = [model for model in comparison["models"] if model["status"] == "done"]
-    report = folder / "report.html"
-    if done:
-        report.write_text(render(comparison), encoding="utf-8")
+    result = _run(plan, device, quiet or json)
+    done = [model for model in result.models if model["status"] == "done"]
     if json:
-        emit_json(comparison)
+        emit_json(result.comparison)
     elif done:
         from nextword.comparison.terminal import leaderboard
 
-        console.print(leaderboard(comparison, console.width))
-        console.print(f"report: [bold]{escape(str(report))}[/]", soft_wrap=True)
-    if is_interrupted:
-        error_console.print(
-            f"[yellow]interrupted[/]: {len(done)} of {len(plan.entries)} models are done. "
-            f"Resume with [bold]nextword compare --resume --out {escape(str(folder))}[/]",
-            soft_wrap=True,
-        )
-        raise typer.Exit(130)
+        console.print(leaderboard(result.comparison, console.width))
+        print_line(f"report: [bold]{escape(str(result.report))}[/]")
+    if result.is_interrupted:
+        count = f"{len(done)} of {len(plan.entries)} models are done"
+        exit_interrupted(f"nextword compare --resume --out {result.path}", count)
     if not done:
-        for model in comparison["models"]:
+        for model in result.models:
             error = f"{escape(model['name'])}: {escape(model['error'])}"
             error_console.print(f"[bold red]error[/]: {error}", soft_wrap=True)
         raise typer.Exit(1)
     if not json and not quiet:
-        _print_example_commands(done[0], comparison)
+        _print_example_commands(done[0], result.comparison)
 
 
-def _run(plan: Plan, device: str, quiet: bool) -> bool:
-    """Run the comparison with a live table in a terminal, or with lines of text; return whether it was interrupted."""
+def _run(plan: Plan, device: str, quiet: bool) -> ComparisonResult:
+    """Run the comparison with a live table in a terminal, or with lines of text."""
     from rich.live import Live
 
     from nextword.cli.train import interruptible
-    from nextword.comparison.compare import compare as run_comparison
+    from nextword.comparison.compare import run_plan
     from nextword.comparison.terminal import LiveTable
+    from nextword.core.io import format_number
 
     names = [entry["name"] for entry in plan.entries]
     table = LiveTable(names, f"{plan.data}: {len(names)} models in {plan.minutes:g} minutes")
     is_live = error_console.is_terminal and not quiet
     screen: Any = Live(table, console=error_console, refresh_per_second=4, transient=True) if is_live else nullcontext()
-    ended = set()
+
+    def show(update: Update) -> None:
+        table(update)
+        if not is_live and not quiet and update.event is None:
+            bits = update.values.get("bits_per_byte")
+            score = f", {format_number(bits, 3)} bits/byte" if bits else ""
+            error_console.print(f"{update.name}: {update.status}{score}")
+
     with interruptible() as stop, screen:
-        for update in run_comparison(plan, device, stop, table.preparing):
-            table(update)
-            if update.status in ("done", "failed"):
-                ended.add(update.name)
-            if not is_live and not quiet and update.event is None:
-                bits = update.values.get("bits_per_byte")
-                score = f", {format_number(bits, 3)} bits/byte" if bits else ""
-                error_console.print(f"{update.name}: {update.status}{score}")
-    return len(ended) < len(names)
+        return run_plan(plan, device, show, table.preparing, stop)
 
 
 def _print_example_commands(best: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:
     """Commands to use the best model."""
     run, can = best["run"], best.get("can", ())
-    commands: Sequence[str]
     if "examples" in comparison:  # sequence-to-sequence models
         source = comparison["examples"][0]["source"].replace('"', "") if comparison["examples"] else "…"
         commands = [f'generate {run} "{source}" --beam 5']

@@ -1,5 +1,4 @@
-"""What every command shares: consoles, tables, JSON, progress bars, exit codes, and the options that all of them
-have."""
+"""What every command shares: options, consoles, tables, JSON, progress bars, errors and exit codes."""
 
 from __future__ import annotations
 
@@ -7,55 +6,96 @@ import functools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, Self
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import InvalidSetting, NextwordError, unknown
 from nextword.core.io import replace_nonfinite
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 console = Console(highlight=False)
 error_console = Console(stderr=True, highlight=False)
 
-F = TypeVar("F", bound=Callable[..., Any])
-OnProgress = Callable[[str, float, float | None], None]  # label, done, total
+P = ParamSpec("P")
+UpdateBar = Callable[..., None]  # (done, total=None)
 
+# ------------------------------------------------------------------------------------------------ options
+
+Run = Annotated[str, typer.Argument(metavar="RUN", help="Run folder (`nextword runs` lists yours).")]
+Data = Annotated[str, typer.Option("--data", help="Text: path or data set. Default: the built-in text.")]
+Out = Annotated[str, typer.Option("--out", "-o", help="Run folder. Default: named after recipe or data, under runs/.")]
+Changes = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Override a recipe setting. Repeatable.")
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out, bit-exactly.")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Random seed. Default: the recipe's.", min=0)]
+TextColumn = Annotated[str, typer.Option("--text", metavar="COLUMN", help="Text column. Default: guessed.")]
+PairColumn = Annotated[str, typer.Option("--text-pair", metavar="COLUMN", help="Column of the second text of a pair.")]
+Top = Annotated[int, typer.Option("--top", "-k", help="Number of results to show.", min=1)]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.")]
+Precision = Annotated[str, typer.Option("--precision", help="Weight precision: fp32, bf16 or int8.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only results and errors.")]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, or auto.", show_default=True)]
-Precision = Annotated[str, typer.Option("--precision", help="Weight precision: fp32, bf16 or int8.", show_default=True)]
-Run = Annotated[str, typer.Argument(metavar="RUN", help="Run folder (see `nextword runs`).", show_default=False)]
+
+
+def refuse_options(options: Mapping[str, object], reason: str) -> None:
+    """Raise if any of these options is given. `reason` says why not, as a sentence."""
+    if given := [name for name, value in options.items() if value]:
+        key = given[0].lstrip("-").replace("-", "_")
+        raise InvalidSetting(f"{reason} Leave {', '.join(given)} out.", key=key, value=options[given[0]])
+
+
+def parse_settings(changes: Iterable[str], group: str, types: Mapping[str, Callable[[str], object]]) -> dict[str, Any]:
+    """The values of `--set GROUP.KEY=VALUE`, converted to their types."""
+    settings: dict[str, Any] = {}
+    for change in changes:
+        key, _, text = (part.strip() for part in change.partition("="))
+        name = key.removeprefix(f"{group}.")
+        if not key.startswith(f"{group}.") or name not in types:
+            raise unknown("setting", key, [f"{group}.{known}" for known in types], where=f"--set {change}")
+        try:
+            settings[name] = types[name](text.strip("\"'"))
+        except ValueError:
+            expected = {int: "a whole number", float: "a number"}.get(types[name], "another value")
+            raise InvalidSetting(f"--set {change}: expected {expected}.", key=key, value=text) from None
+    return settings
 
 
 # ------------------------------------------------------------------------------------------------ errors
 
 
-def handle_errors(command: F) -> F:
+def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
     """Print errors that the user can fix as one message, with exit code 1. Anything else is a bug: a traceback."""
 
     @functools.wraps(command)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: P.args, **kwargs: P.kwargs) -> None:
         try:
-            return command(*args, **kwargs)
-        except NextwordError as error:
-            error_console.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True)
-            raise typer.Exit(1) from None
+            command(*args, **kwargs)
         except KeyboardInterrupt:
             error_console.print("[yellow]interrupted[/]")
             raise typer.Exit(130) from None
         except BrokenPipeError:  # `nextword generate … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
             raise typer.Exit(0) from None
-        except OSError as error:  # disk full, no permission, a file in place of a folder
-            error_console.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True, highlight=False)
+        except (NextwordError, OSError) as error:  # OSError: disk full, no permission, a file in place of a folder
+            error_console.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True)
             raise typer.Exit(1) from None
 
-    return run  # type: ignore[return-value]
+    return run
+
+
+def exit_interrupted(command: str, done: str = "progress is saved") -> NoReturn:
+    """End an interrupted command with the command that resumes it."""
+    error_console.print(f"[yellow]interrupted[/]: {done}. Resume with [bold]{escape(command)}[/]", soft_wrap=True)
+    raise typer.Exit(130)
 
 
 # ------------------------------------------------------------------------------------------------ input
@@ -87,10 +127,15 @@ def save_stdin(data: str) -> str:
 # ------------------------------------------------------------------------------------------------ output
 
 
-def emit_json(value: Any) -> None:
+def emit_json(value: object) -> None:
     """One JSON value on standard output; infinities become null, since JSON has none."""
     sys.stdout.write(json.dumps(replace_nonfinite(value), ensure_ascii=False, indent=2) + "\n")
     sys.stdout.flush()  # here a closed pipe can still be caught
+
+
+def print_line(text: str) -> None:
+    """One line of rich markup, never wrapped, so that paths and commands can be copied."""
+    console.print(text, soft_wrap=True)
 
 
 def print_table(
@@ -117,17 +162,17 @@ def print_table(
 def print_notes(notes: Iterable[str]) -> None:
     """Print notes under a result."""
     for note in notes:
-        console.print(f"[dim]· {escape(note)}[/]", soft_wrap=True)
+        print_line(f"[dim]· {escape(note)}[/]")
 
 
-def print_warnings(notes: Iterable[str], quiet: bool = False) -> None:
+def print_warnings(notes: Iterable[str], quiet: bool = False, indent: str = "") -> None:
     """Print notes on standard error."""
     for note in () if quiet else notes:
-        error_console.print(f"[yellow]·[/] {escape(note)}", soft_wrap=True)
+        error_console.print(f"{indent}[yellow]·[/] {escape(note)}", soft_wrap=True)
 
 
 def print_columns(names: Iterable[str], quiet: bool) -> None:
-    """Say which column of each table is read as its text, and how many rows are skipped."""
+    """Print which column of each table is read as its text, and how many rows are skipped."""
     from nextword.data.opening import describe_reading
 
     for name in () if quiet else dict.fromkeys(names):
@@ -143,69 +188,43 @@ def shorten(text: str, limit: int) -> str:
 # ------------------------------------------------------------------------------------------------ progress
 
 
-@contextmanager
-def progress_bar(label: str, total: float | None = None, quiet: bool = False) -> Iterator[Callable[..., None]]:
-    """A progress bar on standard error, if that is a terminal; yields `update(done, total=None)`."""
-    if quiet or not error_console.is_terminal:
-        yield lambda done, total=None: None
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=error_console, transient=True) as progress:
-        task = progress.add_task(label, total=total)
-        yield lambda done, total=None: progress.update(task, completed=done, **({"total": total} if total else {}))
-
-
-@contextmanager
-def progress_bars(quiet: bool = False) -> Iterator[OnProgress]:
-    """One bar after the other: yields `on_progress(label, done, total)`, where a new label starts a new bar."""
-    with ExitStack() as stack:
-        current = ""
-        update: Callable[..., None] = lambda done, total=None: None  # noqa: E731
-
-        def on_progress(label: str, done: float, total: float | None) -> None:
-            nonlocal current, update
-            if label != current:
-                stack.close()
-                current, update = label, stack.enter_context(progress_bar(label, total, quiet))
-            update(done, total)
-
-        yield on_progress
-
-
 class ProgressDisplay:
-    """A progress bar with the latest numbers, if standard error is a terminal. Subclasses show the events of a
-    command."""
+    """One progress bar at a time, if standard error is a terminal: a new label replaces the bar before. Subclasses show
+    the events of a command."""
 
     def __init__(self, quiet: bool) -> None:
         self.quiet = quiet
-        self.progress: Any = None
-        self.task: Any = None
         self.label = ""
         self.total: float | None = None
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
 
     def __enter__(self) -> Self:
         if not self.quiet and error_console.is_terminal:
-            from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich import progress as rich
 
-            columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[note]}"))
-            self.progress = Progress(*columns, TimeRemainingColumn(), console=error_console, transient=True)
-            self.progress.start()
+            description, note = (rich.TextColumn(f"{{task.{name}}}") for name in ("description", "fields[note]"))
+            columns = (description, rich.BarColumn(bar_width=24), note, rich.TimeRemainingColumn())
+            self._progress = rich.Progress(*columns, console=error_console, transient=True)
+            self._progress.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.progress:
-            self.progress.stop()
+        if self._progress:
+            self._progress.stop()
 
-    def preparing(self, label: str, done: float, total: float | None) -> None:
-        self.update(label, done, total, "")
-
-    def update(self, label: str, done: float, total: float | None, note: str) -> None:
-        if not self.progress:
+    def update(self, label: str, done: float, total: float | None, note: str = "") -> None:
+        if self._progress is None:
             return
-        if label != self.label:
-            if self.task is not None:
-                self.progress.remove_task(self.task)
-            self.label, self.task = label, self.progress.add_task(label, total=total, note=note)
-        self.progress.update(self.task, completed=done, total=total, note=note)
+        if self._task is None or label != self.label:
+            if self._task is not None:
+                self._progress.remove_task(self._task)
+            self.label, self._task = label, self._progress.add_task(label, total=total, note=note)
+        self._progress.update(self._task, completed=done, total=total, note=note)
+
+
+@contextmanager
+def progress_bar(label: str, total: float | None = None, quiet: bool = False) -> Iterator[UpdateBar]:
+    """A progress bar for one activity; yields `update(done, total=None)`."""
+    with ProgressDisplay(quiet) as display:
+        yield lambda done, new_total=None: display.update(label, done, new_total or total)

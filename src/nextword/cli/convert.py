@@ -1,14 +1,15 @@
-"""`nextword convert`: models from and for other programs, and from one layout to another."""
+"""`nextword convert`: convert models between formats."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, Quiet, console, emit_json, print_notes, progress_bars
+from nextword.cli.console import Json, ProgressDisplay, Quiet, emit_json, print_line, print_notes
 
 
 def convert(
@@ -36,62 +37,52 @@ def convert(
         list[str] | None,
         typer.Option(
             "--set",
-            metavar="A.B=C",
-            help="Setting: model.layout, model.bits, tokenizer.lower, tokenizer.load, arpa.convention, "
+            metavar="KEY=VALUE",
+            help="Set model.layout, model.bits, tokenizer.lower, tokenizer.load, arpa.convention, "
             "huggingface.dtype, vectors.digits.",
         ),
     ] = None,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Convert a model of another program to a run, a run for another program, or a run to another layout.
+    """Convert a run to another format, or another format to a run. Nothing is overwritten.
 
-    Nothing is overwritten. Hugging Face folders of OpenAI GPT, GPT-2, BERT, RoBERTa, ALBERT, XLNet and T5 are read with
-    their tokenizer, and written so that transformers opens them with from_pretrained. KenLM and SRILM read the ARPA
-    files; with arpa.convention=kenlm they are as lmplz writes them. ELMo folders are allenai's options.json and
-    weights.hdf5.
+    Hugging Face: folders of OpenAI GPT, GPT-2, BERT, RoBERTa, ALBERT, XLNet and T5, with their tokenizers.
+    ARPA: n-gram models of KenLM and SRILM. ELMo: allenai's options.json and weights.hdf5.
+    Word vectors: word2vec (.vec) and GloVe (.txt) text files.
 
-    model.bits=8 quantizes a run of a GPT or an AWD-LSTM, with or without a task head, to int8: smaller and faster on a
-    CPU, but no longer trainable.
-
-    In an ARPA file, a word is written as it is; any other token is written as its bytes in GPT-2's letters (" the" is
-    Ġthe). The unknown token is <unk>; the line or document end is <s> and </s>. A name that is taken gets # and its id
-    (<s>#7).
-
-    Word vectors are written in word2vec's text format (.vec, with a header) or GloVe's (.txt).
+    model.bits=8 quantizes a GPT or an AWD-LSTM to int8: smaller and faster on a CPU, but no longer trainable.
 
     [dim]Examples[/]
-      nextword convert kn5.arpa.gz runs/kn5
-      nextword convert runs/ngram-kn5 kn5.arpa
-      nextword convert runs/ngram-kn5 runs/kn5-small --set model.layout=compact --set model.bits=8
-      nextword convert runs/stars runs/stars-small --set model.bits=8
-      nextword convert lower.arpa runs/lower --set tokenizer.lower=true
       nextword convert downloads/gpt2 runs/gpt2
       nextword convert runs/gpt2-small my-gpt2 --to huggingface
       nextword convert runs/gpt2-small my-gpt2 --to huggingface --set huggingface.dtype=bfloat16
+      nextword convert kn5.arpa.gz runs/kn5
+      nextword convert lower.arpa runs/lower --set tokenizer.lower=true
+      nextword convert runs/ngram-kn5 kn5.arpa
+      nextword convert runs/ngram-kn5 runs/small --set model.layout=compact --set model.bits=8
+      nextword convert runs/stars runs/stars-small --set model.bits=8
       nextword convert downloads/elmo runs/elmo
       nextword convert glove.6B.100d.txt runs/glove-6b
       nextword convert runs/word2vec-tiny mine.vec.gz
     """
     import nextword
 
-    with progress_bars(quiet or json) as on_progress:
-        result = nextword.convert(source, target, changes=changes or (), to=to, on_progress=on_progress)
+    with ProgressDisplay(quiet or json) as display:
+        result = nextword.convert(source, target, changes=changes or (), to=to, on_progress=display.update)
     if json:
         values = {key: value for key, value in asdict(result).items() if key not in ("facts", "use", "target")}
         emit_json({"source": source, "target": target, **values, **result.facts})
         return
     from nextword.html.formatting import format_size
 
-    console.print(
-        f"[green]✓[/] wrote [bold]{escape(target)}[/]: {result.format}, {format_size(result.size)}", soft_wrap=True
-    )
-    console.print(_describe_content(result.facts), soft_wrap=True)
+    print_line(f"[green]✓[/] wrote [bold]{escape(target)}[/]: {result.format}, {format_size(result.size)}")
+    print_line(_describe_content(result.facts))
     print_notes(result.notes)
-    console.print(f"\nTry it:  {escape(result.use)}", soft_wrap=True)
+    print_line(f"\nTry it:  {escape(result.use)}")
 
 
-def _describe_content(facts: dict[str, Any]) -> str:
+def _describe_content(facts: Mapping[str, Any]) -> str:
     """One line: n-grams of each order, words, or parameters and sizes."""
     if "ngrams" in facts:
         counts = [f"{count:,} {order}-grams" for order, count in enumerate(facts["ngrams"], 1)]

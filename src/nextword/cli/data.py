@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
-from rich.table import Table
 
 from nextword.cli.console import (
     Json,
+    ProgressDisplay,
     Quiet,
     console,
     emit_json,
     print_columns,
+    print_line,
     print_notes,
     print_table,
     progress_bar,
-    progress_bars,
     shorten,
 )
 
@@ -136,20 +137,15 @@ def _list_data_sets(json: bool) -> None:
     if json:
         emit_json(rows)
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "kind", "license", "train / valid / test", "installed"):
-        table.add_column(heading, overflow="fold", no_wrap=heading in ("name", "kind"))
+    cells = []
     for row in rows:
         counts = " / ".join(f"{row['splits'][s]:,}" if s in row["splits"] else "–" for s in ("train", "valid", "test"))
         place = row["place"] if console.width > WIDE_TERMINAL else "✓"
-        table.add_row(
-            f"[bold]{row['name']}[/]",
-            row["kind"],
-            row["license"],
-            f"{counts} {row['unit']}" if row["splits"] else "",
-            f"[green]{place}[/]" if row["place"] else "",
-        )
-    console.print(table)
+        sizes = f"{counts} {row['unit']}" if row["splits"] else ""
+        installed = f"[green]{place}[/]" if row["place"] else ""
+        cells.append([f"[bold]{row['name']}[/]", row["kind"], row["license"], sizes, installed])
+    headings = ("name", "kind", "license", "train / valid / test", "installed")
+    print_table(headings, cells, text_columns=headings)
     console.print(
         "[dim]Describe one: nextword data NAME · install one: nextword data NAME --install PATH (or --download)[/]"
     )
@@ -164,7 +160,6 @@ def _list_tasks(json: bool) -> None:
     if json:
         emit_json(rows)
         return
-    text_columns = ("kind", "metric", "dev split", "command", "title")
     cells = [
         [
             f"[bold]{escape(row['name'])}[/]",
@@ -175,11 +170,9 @@ def _list_tasks(json: bool) -> None:
         for row in rows
     ]
     headings = ("task", "kind", "metric", "dev split", "command", "installed", "title")
-    print_table(headings, cells, text_columns=text_columns)
-    console.print(
-        "[dim]transfer: nextword transfer RECIPE --from RUN --data TASK (or --data glue, a suite of five) · train: "
-        "nextword train t5/tasks --data TASK · evaluate: nextword evaluate RUN --task TASK[/]"
-    )
+    print_table(headings, cells, text_columns=headings)
+    print_line("[dim]transfer: nextword transfer RECIPE --from RUN --data TASK (or --data glue, a suite of five)[/]")
+    print_line("[dim]train: nextword train t5/tasks --data TASK · evaluate: nextword evaluate RUN --task TASK[/]")
 
 
 # ------------------------------------------------------------------------------------------------ one data set
@@ -193,8 +186,8 @@ def _describe(name: str, json: bool, quiet: bool) -> None:
     entry = None if name in BUILT_IN else _find_entry(parse(name)[0])
     if entry is None and name not in BUILT_IN and not is_parallel(name):
         print_columns([name], quiet or json)
-    with progress_bars(quiet or json) as on_progress:
-        about = describe_corpus(name, entry, on_progress)
+    with ProgressDisplay(quiet or json) as display:
+        about = describe_corpus(name, entry, display.update)
     if json:
         emit_json(about)
         return
@@ -204,7 +197,7 @@ def _describe(name: str, json: bool, quiet: bool) -> None:
         _print_how_to_install(about)
     for split, files in about.get("files", {}).items():
         shown = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
-        console.print(f"  {split:10} {escape(shown)}", soft_wrap=True)
+        print_line(f"  {split:10} {escape(shown)}")
     for file, result in about.get("checksums", {}).items():
         color = "green" if result == "as known" else "red"
         console.print(f"  sha256     {escape(file)}: [{color}]{result}[/]")
@@ -213,7 +206,7 @@ def _describe(name: str, json: bool, quiet: bool) -> None:
             [escape(row["name"]), f"{row['weight']:.1%}", f"{row['bytes']:,}", f"{row['epochs']:.2f}"]
             for row in about["sources"]
         ]
-        _print_plain_table(("source", "weight", "bytes", "epochs per pass"), rows)
+        print_table(("source", "weight", "bytes", "epochs per pass"), rows)
     if "pair" in about:
         _print_pairs(about)
     elif "splits" in about:
@@ -221,10 +214,10 @@ def _describe(name: str, json: bool, quiet: bool) -> None:
             [split, *(f"{counts[key]:,}" for key in ("documents", "bytes", "words")), _leak_count(about, split)]
             for split, counts in about["splits"].items()
         ]
-        _print_plain_table(("", "documents", "bytes", "words", "also in train"), rows)
+        print_table(("", "documents", "bytes", "words", "also in train"), rows)
 
 
-def _print_facts(about: dict[str, Any]) -> None:
+def _print_facts(about: Mapping[str, Any]) -> None:
     published = about.get("published") or {}
     sizes = ", ".join(f"{split} {count:,}" for split, count in published.items() if split != "unit")
     facts = {
@@ -238,19 +231,19 @@ def _print_facts(about: dict[str, Any]) -> None:
     }
     for key, value in facts.items():
         if value:
-            console.print(f"  {key:10} {escape(str(value))}", soft_wrap=True)
+            print_line(f"  {key:10} {escape(str(value))}")
 
 
-def _print_how_to_install(about: dict[str, Any]) -> None:
-    console.print("  [yellow]not installed[/]. Expected files:", soft_wrap=True)
+def _print_how_to_install(about: Mapping[str, Any]) -> None:
+    print_line("  [yellow]not installed[/]. Expected files:")
     for split, names in about["layout"].items():
-        console.print(f"    {split:6} {escape(' or '.join(names))}", soft_wrap=True)
-    console.print(f"  Install it: nextword data {about['name']} --install PATH", soft_wrap=True)
+        print_line(f"    {split:6} {escape(' or '.join(names))}")
+    print_line(f"  Install it: nextword data {about['name']} --install PATH")
     if about["get"]:
-        console.print(f"  Or download it from its owner: nextword data {about['name']} --download", soft_wrap=True)
+        print_line(f"  Or download it from its owner: nextword data {about['name']} --download")
 
 
-def _print_pairs(about: dict[str, Any]) -> None:
+def _print_pairs(about: Mapping[str, Any]) -> None:
     rows = [
         [
             split,
@@ -260,28 +253,19 @@ def _print_pairs(about: dict[str, Any]) -> None:
         ]
         for split, counts in about["splits"].items()
     ]
-    _print_plain_table(("", "pairs", "mean words", "mean characters", "sources also in train"), rows)
+    print_table(("", "pairs", "mean words", "mean characters", "sources also in train"), rows)
     console.print(f"  example: {escape(about['sample']['id'])}")
     sides = about["pair"]
     width = max(map(len, sides.values()))
     for side, language in sides.items():
         text = shorten(about["sample"][side], SAMPLE_LENGTH)
-        console.print(f"    [bold]{escape(language):{width}}[/]  {escape(text)}", soft_wrap=True)
+        print_line(f"    [bold]{escape(language):{width}}[/]  {escape(text)}")
 
 
-def _leak_count(about: dict[str, Any], split: str) -> str:
+def _leak_count(about: Mapping[str, Any], split: str) -> str:
     """How many documents of a held-out split are also in train."""
     count = about["leakage"].get(split)
     return "" if count is None else f"{count:,}"
-
-
-def _print_plain_table(headings: tuple[str, ...], rows: list[list[str]]) -> None:
-    table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for i, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if i else "left")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table)
 
 
 # ------------------------------------------------------------------------------------------------ cleaning
@@ -309,24 +293,24 @@ def _clean(
         _print_cleaning(report, out)
 
 
-def _print_cleaning(report: dict[str, Any], out: Path) -> None:
+def _print_cleaning(report: Mapping[str, Any], out: Path) -> None:
     rows = []
     for step in report["steps"]:
         removed = 1 - step["bytes_left"] / step["bytes"] if step["bytes"] else 0.0
         counts = [f"{step[key]:,}" for key in ("documents", "documents_left", "bytes", "bytes_left")]
         rows.append([step["name"], *counts, f"{removed:.2%}"])
-    console.print(f"[bold]{escape(report['corpus'])}[/]  {escape(report['source'])}", soft_wrap=True)
+    print_line(f"[bold]{escape(report['corpus'])}[/]  {escape(report['source'])}")
     print_table(("step", "documents", "left", "bytes", "left", "removed"), rows)
     for step in report["steps"]:
         print_notes(_describe_step(step["name"], step["facts"]))
         for example in step["examples"]:
             title = example["title"] or example["id"]
-            console.print(f"  [bold]{escape(title)}[/]: {escape(example['why'])}", soft_wrap=True)
-            console.print(f"    [dim]{escape(example['text'])}[/]", soft_wrap=True)
-    console.print(f"Wrote {escape(str(out))}. Train on it with --data {escape(str(out))}", soft_wrap=True)
+            print_line(f"  [bold]{escape(title)}[/]: {escape(example['why'])}")
+            print_line(f"    [dim]{escape(example['text'])}[/]")
+    print_line(f"Wrote {escape(str(out))}. Train on it with --data {escape(str(out))}")
 
 
-def _describe_step(name: str, facts: dict[str, Any]) -> list[str]:
+def _describe_step(name: str, facts: Mapping[str, Any]) -> list[str]:
     if name == "quality":
         return [
             f"trained on {facts['good_documents']:,} documents of {facts['good']} and {facts['raw_documents']:,} of "

@@ -7,9 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from nextword.cli.console import Device, Json, Precision, console, emit_json, print_warnings, shorten
+from nextword.cli.console import (
+    Device,
+    Json,
+    Precision,
+    Top,
+    console,
+    emit_json,
+    print_warnings,
+    refuse_options,
+    shorten,
+)
 
 if TYPE_CHECKING:
+    from nextword.lm.base import TextModel
     from nextword.lm.text_files import TextFile
 
 SHOWN_LENGTH = 160  # characters of a text
@@ -17,50 +28,47 @@ SHOWN_LENGTH = 160  # characters of a text
 
 def embed(
     run: Annotated[
-        str,
-        typer.Argument(metavar="RUN", help="Run folder; with --nearest or --analogy also a file of word vectors."),
+        str, typer.Argument(metavar="RUN", help="Run folder; for --nearest and --analogy also a file of word vectors.")
     ],
     file: Annotated[
         Path | None,
         typer.Argument(
-            help="One text per line (-: stdin), or a csv, tsv or jsonl file; FILE:COLUMN names the text column.",
+            metavar="[FILE]",
+            help="One text per line (-: stdin), or csv, tsv or jsonl; FILE:COLUMN names the text column.",
             show_default=False,
         ),
     ] = None,
-    layer: Annotated[
-        str,
-        typer.Option("--layer", help="0: embedding; -1: last layer; mean; -4: (last four); 1=0.3,5=0.7 (weighted)."),
-    ] = "-1",
-    pool: Annotated[
-        str,
-        typer.Option("--pool", help="mean, text (mean without special tokens), first (\\[CLS]), last or max."),
-    ] = "",
-    words: Annotated[
-        bool, typer.Option("--words", help="One vector per word instead of per line; allows --layer all.")
-    ] = False,
     out: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help=".npy or .safetensors. Default: FILE.npy; --words: FILE.safetensors."),
+        typer.Option("--out", "-o", help="New .npy or .safetensors file. Default: FILE with another suffix."),
     ] = None,
+    layer: Annotated[
+        str,
+        typer.Option("--layer", help="0: embedding; -1: last; mean; -4: (last four); 1=0.3,5=0.7 (weighted); all."),
+    ] = "-1",
+    pool: Annotated[
+        str, typer.Option("--pool", help="mean (default), text (no special tokens), first (\\[CLS]), last or max.")
+    ] = "",
+    words: Annotated[bool, typer.Option("--words", help="One vector per word instead of one per line.")] = False,
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text.")] = "",
-    clusters: Annotated[int, typer.Option("--clusters", help="Cluster the lines into this many clusters.", min=0)] = 0,
+    clusters: Annotated[int, typer.Option("--clusters", help="Cluster the lines into this many groups.", min=0)] = 0,
     nearest: Annotated[str, typer.Option("--nearest", help="Show the words nearest to this word.")] = "",
-    analogy: Annotated[str, typer.Option("--analogy", help="Words nearest to a sum: king - man + woman.")] = "",
-    k: Annotated[int, typer.Option("--top", "-k", help="Number of lines or words to show.", min=1)] = 10,
+    analogy: Annotated[str, typer.Option("--analogy", help="Show the words nearest to king - man + woman.")] = "",
+    k: Top = 10,
     device: Device = "auto",
     precision: Precision = "fp32",
     json: Json = False,
 ) -> None:
-    """Write a vector for every line, or for every word; find the nearest lines or words.
+    """Write a vector for every line or word of a file; find the nearest lines or words.
 
-    In a csv, tsv or jsonl file every row gets a vector, zeros if its text is empty; in a text file every line that is
-    not blank. With --query and --clusters, vectors are written only if you give --out.
+    A row of a table without a text gets a vector of zeros; a blank line of a text file gets none. With --query and
+    --clusters, vectors are written only if you give --out.
 
     With --words, the file has one tensor per line, named 0, 1, 2 …: (words, width), or with --layer all (layers, words,
-    width); its metadata has the words. A network that reads characters has a vector for any word.
+    width). Its metadata has the words.
 
-    Word vectors for --nearest and --analogy come from runs of word2vec and GloVe, from files of word vectors, and from
-    any network with a word-level vocabulary.
+    Word vectors for --nearest and --analogy come from any network with a word-level vocabulary, such as word2vec and
+    GloVe, and from files of word vectors.
 
     [dim]Examples[/]
       nextword embed runs/lstm-tiny lines.txt --out vectors.npy
@@ -77,51 +85,39 @@ def embed(
     from nextword.lm.text_files import read_text_file
 
     text_options = {"--out": out, "--query": query, "--clusters": clusters, "--words": words}
-    _check_options(text_options, file, nearest, analogy, layer, pool)
     if nearest or analogy:
+        one = "--nearest WORD" if nearest else "--analogy SUM"
+        refuse_options({"FILE": file, **text_options, "--analogy": nearest and analogy}, f"{one} needs a run only.")
         _print_nearest_words(run, nearest, analogy, k, device, json)
         return
+    _check_options(file, layer, pool, query, clusters, words)
     assert file is not None
     texts = read_text_file(file)
     target = None if out is None and (query or clusters) else _check_target(out, texts.path, words)
     notes = [*texts.notes, *([] if words else texts.describe_empty())]
     print_warnings(notes)
-    lm: Any = load(run, device, precision)
+    lm = load(run, device, precision)
     if words and target:
         _embed_words(lm, texts, layer, target, json)
-        return
-    _embed_lines(lm, texts, layer, pool or "mean", query, clusters, k, target, notes, json)
+    else:
+        _embed_lines(lm, texts, layer, pool or "mean", query, clusters, k, target, notes, json)
 
 
-def _check_options(
-    text_options: dict[str, Any], file: Path | None, nearest: str, analogy: str, layer: str, pool: str
-) -> None:
+def _check_options(file: Path | None, layer: str, pool: str, query: str, clusters: int, words: bool) -> None:
     """Refuse options that do not go together."""
     from nextword.core.errors import InvalidSetting
 
-    used = [name for name, value in text_options.items() if value]
-    if nearest or analogy:
-        if used:
-            raise InvalidSetting(
-                f"--nearest and --analogy show words. Leave {', '.join(used)} out.", key=used[0].strip("-")
-            )
-        if file is not None or (nearest and analogy):
-            raise InvalidSetting("Give --nearest WORD or --analogy SUM, and no file of texts.", key="nearest")
-        return
     if file is None:
         raise InvalidSetting(
             "Give a file with one text per line: nextword embed RUN FILE. Or ask for words: --nearest WORD.", key="file"
         )
-    if layer == "all" and not text_options["--words"]:
+    if words:
+        options = {"--pool": pool, "--query": query, "--clusters": clusters}
+        refuse_options(options, "--words makes one vector per word, not per line.")
+    elif layer == "all":
         raise InvalidSetting("--layer all needs --words.", key="layer", value=layer)
-    if text_options["--words"] and pool:
-        raise InvalidSetting(
-            "--pool makes one vector per line, --words one per word. Choose one.", key="pool", value=pool
-        )
-    if text_options["--words"] and (text_options["--query"] or text_options["--clusters"]):
-        raise InvalidSetting("--query and --clusters compare lines. Leave --words out.", key="words")
-    if text_options["--query"] and text_options["--clusters"]:
-        raise InvalidSetting("Choose one of --query and --clusters.", key="query")
+    if query:
+        refuse_options({"--clusters": clusters}, "--query ranks the lines.")
 
 
 def _check_target(out: Path | None, file: Path, words: bool) -> Path:
@@ -144,7 +140,7 @@ def _check_target(out: Path | None, file: Path, words: bool) -> Path:
 
 
 def _embed_lines(
-    lm: Any,
+    lm: TextModel,
     texts: TextFile,
     layer: str,
     pool: str,
@@ -187,7 +183,7 @@ def _embed_lines(
         emit_json({**result, "empty": texts.empty, "notes": [*notes, *unknown, *long_notes]})
 
 
-def _embed_words(lm: Any, texts: TextFile, layer: str, target: Path, json: bool) -> None:
+def _embed_words(lm: TextModel, texts: TextFile, layer: str, target: Path, json: bool) -> None:
     from nextword.lm.text_files import describe_long_texts, write_word_vectors
 
     lines = lm.embed_words(texts.texts, layer)
@@ -211,7 +207,7 @@ def _print_nearest_words(run: str, nearest: str, analogy: str, k: int, device: s
 
     weights = {nearest: 1.0} if nearest else parse_sum(analogy)
     if (Path(run) / "manifest.json").is_file():
-        lm: Any = load(run, device)
+        lm: TextModel = load(run, device)
         vectors = word_vectors(lm.network, lm.tokenizer, run)
     elif Path(run).is_dir():
         raise RunError(f"{run} is not a run folder: it has no manifest.json. `nextword runs` lists yours.", path=run)

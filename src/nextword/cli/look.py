@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nextword.cli.console import Json, Quiet, console, emit_json, progress_bar
+from nextword.cli.console import Data, Json, Quiet, console, emit_json, progress_bar
 
 if TYPE_CHECKING:
     from nextword.studies._study import Finding
@@ -16,24 +16,21 @@ COLORS = {"holds": "green", "does not hold": "red", "undecided": "yellow"}
 
 
 def look(
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="Study to run.", show_default=False)] = "",
-    data: Annotated[str, typer.Option("--data", help="Text: path or data set name. Default: the built-in text.")] = "",
+    name: Annotated[str, typer.Argument(metavar="[STUDY]", help="Study to run.", show_default=False)] = "",
+    data: Data = "",
     run: Annotated[
         str, typer.Option("--run", metavar="RUN", help="Examine this trained run, for studies that accept one.")
     ] = "",
-    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder; each study writes to a subfolder.")] = Path(
-        "looks"
-    ),
-    seeds: Annotated[
-        int | None,
-        typer.Option("--num-seeds", help="Number of seeds. [default: 5, or 3 with --quick]", min=1, show_default=False),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Output folder, one subfolder per study.")] = Path("looks"),
+    num_seeds: Annotated[
+        int | None, typer.Option("--num-seeds", help="Number of seeds. Default: 5, or 3 with --quick.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="First seed.", min=0)] = 0,
     quick: Annotated[bool, typer.Option("--quick", help="Smaller sizes and fewer seeds: a few seconds.")] = False,
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Test a claim of the literature: numbers, a figure, a verdict. Without STUDY: list all studies.
+    """Test a claim of the literature: numbers, a figure, and whether it holds. Without STUDY: list all studies.
 
     [dim]Examples[/]
       nextword look
@@ -44,20 +41,20 @@ def look(
     """
     from nextword.studies import find_study
 
-    if not study:
+    if not name:
         _list_studies(json)
         return
-    module = find_study(study)
+    module = find_study(name)
     from nextword.studies import run_study
     from nextword.studies._report import check_writable, write
     from nextword.studies._study import Settings
 
-    count = seeds or len(Settings(quick=quick, run=run).seeds)
+    count = num_seeds or len(Settings(quick=quick, run=run).seeds)
     settings = Settings(tuple(range(seed, seed + count)), quick, data, run)
-    check_writable(out / study)
-    with progress_bar(f"running {study}", quiet=quiet or json) as update:
-        finding = run_study(study, settings, update)
-    files = write(finding, module, out / study)
+    check_writable(out / name)
+    with progress_bar(f"running {name}", quiet=quiet or json) as update:
+        finding = run_study(name, settings, update)
+    files = write(finding, module, out / name)
     if json:
         emit_json({**finding.as_dict(), "files": [str(file) for file in files]})
     else:

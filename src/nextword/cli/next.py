@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Device, Json, Run, console, emit_json, print_warnings
+from nextword.cli.console import Device, Json, Run, Top, console, emit_json, print_warnings
 
 if TYPE_CHECKING:
     from nextword.core.types import Guess
@@ -20,8 +20,8 @@ EXAMPLE_WORDS = 8
 
 def next_command(
     run: Run,
-    text: Annotated[str, typer.Argument(help="Text so far; for masked models, ___ marks each blank.")],
-    k: Annotated[int, typer.Option("--top", "-k", help="Number of guesses.")] = 10,
+    text: Annotated[str, typer.Argument(metavar="TEXT", help="Text so far; for masked models, ___ marks each blank.")],
+    k: Top = 10,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of whole words.")] = False,
     device: Device = "auto",
     json: Json = False,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, console, emit_json
+from nextword.cli.console import Json, console, emit_json, print_line
 from nextword.core.io import INFINITY
 
 YOUR_TEXT = "your text"  # the data of a recipe that names none
@@ -34,8 +35,8 @@ def papers(
         typer.Option(
             "--record",
             metavar="RUN",
-            help="Write a run's result into its recipe's \\[measured] table. A folder of transfers: their means. "
-            "Several runs of one task: also the score of their averaged predictions.",
+            help="Write the result of a run, the mean of a folder of runs, or the ensemble of several runs into the "
+            "recipe's \\[measured] table. Repeatable.",
         ),
     ] = None,
     json: Json = False,
@@ -48,7 +49,7 @@ def papers(
       nextword papers --record runs/lstm-wikitext2
       nextword papers --record runs/stars --record runs/back-stars
     """
-    from nextword.core.errors import UnknownName, did_you_mean
+    from nextword.core.errors import unknown
 
     if record:
         from nextword.evaluation.record import record_result
@@ -57,7 +58,7 @@ def papers(
         if json:
             emit_json({"recipe": name, "measured": measured})
         else:
-            console.print(f"[green]✓[/] {name}: {_headline(measured)} → {name}.toml, {measured['log']}")
+            print_line(f"[green]✓[/] {name}: {_headline(measured)} → {name}.toml, {measured['log']}")
         return
     rows = _list_models()
     if not slug:
@@ -65,58 +66,37 @@ def papers(
         return
     row = next((row for row in rows if row["slug"] == slug), None)
     if row is None:
-        known = [row["slug"] for row in rows]
-        raise UnknownName(
-            f"There is no model '{slug}'.{did_you_mean(slug, known)} Models: {', '.join(known)}.",
-            name=slug,
-            known=known,
-        )
+        raise unknown("model", slug, [row["slug"] for row in rows])
     emit_json(row) if json else _print_model(row)
 
 
 def _list_models() -> list[dict[str, Any]]:
-    """One row per model, from its recipes and its class."""
-    from nextword.models import MODELS
-    from nextword.recipe import load_recipe, recipe_names
+    """One row per model, with the details of its recipes."""
+    import nextword
+    from nextword.recipe import load_recipe
 
     rows = []
-    for slug in MODELS:
-        recipes = [load_recipe(name) for name in recipe_names() if name.startswith(slug + "/")]
-        first = next((recipe for recipe in recipes if recipe.name.endswith("/tiny")), recipes[0])
-        rows.append(
+    for paper in nextword.papers():
+        recipes = [
             {
-                "slug": slug,
-                "title": first.paper["title"],
-                "authors": first.paper["authors"],
-                "year": first.paper["year"],
-                "can": _abilities(slug),
-                "recipes": [
-                    {
-                        "name": recipe.name,
-                        "paper": f"{recipe.paper['title']} ({recipe.paper['authors']}, {recipe.paper['year']})",
-                        "data": recipe.phases[0].data,
-                        "model": dict(recipe.model),
-                        "sources": dict(recipe.paper.get("sources", {})),
-                        "reported": dict(recipe.reported),
-                        "measured": dict(recipe.measured),
-                    }
-                    for recipe in recipes
-                ],
+                "name": recipe.name,
+                "paper": f"{recipe.paper['title']} ({recipe.paper['authors']}, {recipe.paper['year']})",
+                "data": recipe.phases[0].data,
+                "model": dict(recipe.model),
+                "sources": dict(recipe.paper.get("sources", {})),
+                "reported": dict(recipe.reported),
+                "measured": dict(recipe.measured),
             }
-        )
+            for recipe in map(load_recipe, paper.recipes)
+        ]
+        rows.append({**asdict(paper), "can": list(paper.can), "recipes": recipes})
     return rows
 
 
-def _abilities(slug: str) -> list[str]:
-    """What runs of this model can do; a model that does not generate from left to right has pseudo-likelihoods."""
-    from nextword.models import abilities, model_class
-
-    cls = model_class(slug)
-    if cls.is_tagger:
-        return ["predict"]
-    can = abilities(cls, {})
-    score = "score" if "generate" in can else "score (pseudo)"
-    return [score if name == "score" else name for name in ("score", "next", "generate", "embed") if name in can]
+def _describe_abilities(can: Sequence[str]) -> str:
+    """A model that does not generate from left to right has pseudo-likelihoods."""
+    is_pseudo = "score" in can and "generate" not in can
+    return ", ".join("score (pseudo)" if name == "score" and is_pseudo else name for name in can)
 
 
 def _print_models(rows: list[dict[str, Any]]) -> None:
@@ -127,12 +107,11 @@ def _print_models(rows: list[dict[str, Any]]) -> None:
     data_width = max(len(_short_data(recipe["data"])) for recipe in recipes)
     for row in rows:
         console.print(f"[bold]{row['slug']}[/]  {row['title']} · {short_authors(row['authors'])} {row['year']}")
-        console.print(f"[dim]can {', '.join(row['can'])}[/]")
+        console.print(f"[dim]can {_describe_abilities(row['can'])}[/]")
         for recipe in row["recipes"]:
-            console.print(
+            print_line(
                 f"  {recipe['name']:<{name_width}} {_short_data(recipe['data']):<{data_width}} "
-                f"reported {_headline(recipe['reported']):<20} measured [bold]{_headline(recipe['measured'])}[/]",
-                soft_wrap=True,
+                f"reported {_headline(recipe['reported']):<20} measured [bold]{_headline(recipe['measured'])}[/]"
             )
         console.print()
     console.print("[dim]Train one: nextword train SLUG/RECIPE · show one: nextword papers SLUG[/]")
@@ -140,14 +119,14 @@ def _print_models(rows: list[dict[str, Any]]) -> None:
 
 def _print_model(row: Mapping[str, Any]) -> None:
     console.print(f"[bold]{row['slug']}[/] · {row['title']} · {row['authors']} ({row['year']})")
-    console.print(f"can {', '.join(row['can'])}")
+    console.print(f"can {_describe_abilities(row['can'])}")
     for recipe in row["recipes"]:
         console.print(f"\n[bold]{recipe['name']}[/] on {recipe['data'] or YOUR_TEXT}  [dim]{recipe['paper']}[/]")
         console.print(f"  model     {', '.join(f'{k} {v}' for k, v in recipe['model'].items())}")
         for table in ("sources", "reported", "measured"):
             for key, value in recipe[table].items():
                 text = INFINITY if value == math.inf else escape(str(value))
-                console.print(f"  {table:<9} {key}: {text}", soft_wrap=True)
+                print_line(f"  {table:<9} {key}: {text}")
     with_data = [recipe["name"] for recipe in row["recipes"] if recipe["data"]]
     command = "transfer" if row["can"] == ["predict"] else "train"
     example = next((name for name in with_data if name.endswith("/tiny")), with_data[0])

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.markup import escape
 
-from nextword.cli.console import console, print_notes, print_table, shorten
+from nextword.cli.console import console, print_line, print_notes, print_table, shorten
 from nextword.core.io import format_number
 
 METRIC_NAMES = {
@@ -33,8 +33,6 @@ Result = Mapping[str, Any]
 
 def print_likelihood(result: Result) -> None:
     """Bits per byte and perplexities of a text."""
-    if "nats" not in result:
-        return
     counts = f"{result['split']}: {result['words']:,} words, {result['bytes']:,} bytes"
     method = f", [bold]with {escape(result['method'])}[/]" if result.get("method") else ""
     console.print(f"\n[bold]{escape(result['data'])}[/] ({counts}){method}")
@@ -69,7 +67,7 @@ def _bits_with_interval(result: Result) -> str:
     return bits if low is None or low == math.inf else f"{bits} [dim]({low:.3f}–{high:.3f})[/]"
 
 
-def print_lines(rows: Sequence[Result]) -> None:
+def print_line_scores(rows: Sequence[Result]) -> None:
     """One score per line of a text."""
     if any(row["kind"] == "pseudo" for row in rows):
         console.print("[dim]pseudo-likelihoods: each token is hidden in turn; do not compare with likelihoods[/]")
@@ -136,9 +134,9 @@ def _print_samples(samples: Sequence[Mapping[str, str]]) -> None:
         source, target, written = (
             escape(shorten(sample[key], SAMPLE_LENGTH)) for key in ("source", "target", "output")
         )
-        console.print(f"[dim]source [/] {source}", soft_wrap=True, highlight=False)
-        console.print(f"[dim]target [/] {target}", soft_wrap=True, highlight=False)
-        console.print(f"[dim]written[/] [bold]{written}[/]\n", soft_wrap=True, highlight=False)
+        print_line(f"[dim]source [/] {source}")
+        print_line(f"[dim]target [/] {target}")
+        print_line(f"[dim]written[/] [bold]{written}[/]\n")
 
 
 def _score_with_interval(score: Mapping[str, Any]) -> str:
@@ -194,14 +192,12 @@ def _prompt_task_notes(result: Result) -> list[str]:
 # ------------------------------------------------------------------------------------------------ contamination
 
 
-def print_contamination(result: Result) -> None:
+def print_overlap(result: Result) -> None:
     """Scores of clean and dirty documents side by side."""
-    overlap = result["contamination"]
-    console.print(
-        f"overlap with [bold]{escape(result['data'])}[/]: {overlap['grams_seen']:,} of {overlap['grams']:,} "
-        f"{overlap['n']}-grams, in {overlap['dirty']:,} of {overlap['documents']:,} documents",
-        soft_wrap=True,
-    )
+    contamination = result["contamination"]
+    grams = f"{contamination['grams_seen']:,} of {contamination['grams']:,} {contamination['n']}-grams"
+    documents = f"{contamination['dirty']:,} of {contamination['documents']:,} documents"
+    print_line(f"overlap with [bold]{escape(result['data'])}[/]: {grams}, in {documents}")
     rows = []
     for name in ("all", "clean", "dirty"):
         row = result[name]
@@ -209,5 +205,5 @@ def print_contamination(result: Result) -> None:
         rows.append([name, f"{row['documents']:,}", f"{row['bytes']:,}", _bits_with_interval(row), *perplexities])
     print_table(("documents", "", "bytes", "bits/byte", "word ppl", "token ppl"), rows)
     print_notes(f"{example['document']}: “{example['gram']}” in {example['seen_in']}" for example in result["examples"])
-    if overlap["too_short"]:
-        print_notes([f"{overlap['too_short']:,} documents are too short to check, and count as clean"])
+    if contamination["too_short"]:
+        print_notes([f"{contamination['too_short']:,} documents are too short to check, and count as clean"])

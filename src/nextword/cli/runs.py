@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, console, emit_json, print_table
+from nextword.cli.console import Json, console, emit_json, print_line, print_table
 
 RESULT_KEYS = ("slug", "recipe", "data", "split", "bits_per_byte", "word_perplexity", "token_perplexity")
 
@@ -33,8 +33,7 @@ def runs(
     elif rows:
         _print_runs(rows)
     else:
-        where = escape(str(folder))
-        console.print(f"No runs in {where}. Train one: [bold]nextword train lstm/tiny[/]", soft_wrap=True)
+        print_line(f"No runs in {escape(str(folder))}. Train one: [bold]nextword train lstm/tiny[/]")
 
 
 def _show_run(path: Path, json: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,41 +11,47 @@ import typer
 from rich.markup import escape
 
 from nextword.cli.console import (
+    Changes,
     Device,
     Json,
+    Out,
     ProgressDisplay,
     Quiet,
-    console,
+    Resume,
+    Seed,
     emit_json,
     error_console,
+    exit_interrupted,
     print_columns,
+    print_line,
+    print_warnings,
+    refuse_options,
     save_stdin,
 )
 
 if TYPE_CHECKING:
-    from nextword import TrainingResult
+    from types import FrameType
+
     from nextword.training.events import Event
+
+RESUMED = "--resume without a recipe keeps the run's own settings."  # with a recipe, they are compared
 
 
 def train(
     recipe: Annotated[
         str,
-        typer.Argument(metavar="RECIPE", help="slug/name (see `nextword papers`) or a TOML file.", show_default=False),
+        typer.Argument(
+            metavar="RECIPE", help="slug/name (`nextword papers` lists them) or a TOML file.", show_default=False
+        ),
     ] = "",
     data: Annotated[
         list[str] | None,
-        typer.Option(
-            "--data",
-            help="Training text: a path (for a table, FILE:COLUMN) or the name of a data set; NAME=X sets that of one "
-            "phase.",
-        ),
+        typer.Option("--data", help="Text: path, FILE:COLUMN of a table, or data set; PHASE=TEXT for one phase."),
     ] = None,
-    out: Annotated[str, typer.Option("--out", "-o", help="Run folder. Default: runs/<slug>-<name>.")] = "",
-    changes: Annotated[
-        list[str] | None, typer.Option("--set", metavar="A.B=C", help="Change a setting of the recipe.")
-    ] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out, bit-exactly.")] = False,
-    seed: Annotated[int | None, typer.Option("--seed", help="Random seed of all phases.")] = None,
+    out: Out = "",
+    changes: Changes = None,
+    seed: Seed = None,
+    resume: Resume = False,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
@@ -75,8 +81,7 @@ def train(
             "Name a recipe, for example `nextword train lstm/tiny`. `nextword papers` lists them.", key="recipe"
         )
     else:
-        options = {"--set": bool(changes), "--data": bool(data), "--seed": seed is not None}
-        refuse_changes([name for name, is_given in options.items() if is_given])
+        refuse_options({"--set": changes, "--data": data, "--seed": seed is not None}, RESUMED)
     folder = out or (nextword.default_run_folder(loaded) if loaded else "")
     if not folder:
         raise InvalidSetting("Name the run to resume with --out RUN. `nextword runs` lists all runs.", key="out")
@@ -90,53 +95,35 @@ def train(
             resume=resume,
             device=device,
             on_event=display,
-            on_progress=display.preparing,
+            on_progress=display.update,
             stop=interrupt,
         )
-    if result.is_interrupted:
-        error_console.print(
-            "[yellow]interrupted[/]: everything is saved. Resume with [bold]nextword train --resume --out "
-            f"{escape(folder)}[/]",
-            soft_wrap=True,
-        )
-        raise typer.Exit(130)
+    if result.evaluation is None:
+        exit_interrupted(f"nextword train --resume --out {folder}")
     if json:
-        emit_json(dict(result.evaluation))
+        emit_json(result.evaluation.values)
     else:
-        _print_result(result, folder)
+        _print_result(result.evaluation.values, folder, result.seconds)
 
 
-def _print_result(result: TrainingResult, folder: str) -> None:
+def _print_result(evaluation: Mapping[str, Any], folder: str, seconds: float) -> None:
     from nextword.cli.results import print_likelihood, print_translations
     from nextword.model_card import example_commands, first_words
     from nextword.run_folder import RunFolder
 
-    console.print(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {result.seconds:,.0f} s", soft_wrap=True)
-    evaluation = dict(result.evaluation)
+    print_line(f"[green]✓[/] trained [bold]{escape(folder)}[/] in {seconds:,.0f} s")
     if "decoding" in evaluation:
         print_translations(evaluation)
         command = f'nextword generate {folder} "{first_words(evaluation["sample"][0]["source"])}" --beam 5'
     else:
         if "nats" in evaluation:
             print_likelihood(evaluation)
-        if "generate" in result.can and "next" not in result.can:
-            console.print("· it fills blanks in a text; train it on pairs or tasks next (docs/text-to-text.md)")
+        if "generate" in evaluation["can"] and "next" not in evaluation["can"]:
+            print_line("· it fills blanks in a text; train it on pairs or tasks next (docs/text-to-text.md)")
             command = f'nextword generate {folder} "The ___ of the ___ is" --beam 4'
         else:
             command = example_commands(RunFolder.open(folder))[0]
-    console.print(f"\nTry it:  {escape(command)}", soft_wrap=True)
-
-
-def refuse_changes(options: Sequence[str]) -> None:
-    """A resumed run keeps its settings, so options that would change them are an error."""
-    from nextword.core.errors import InvalidSetting
-
-    if options:
-        raise InvalidSetting(
-            f"--resume continues a run with its own settings: leave {', '.join(options)} out. (With a recipe, they are "
-            "compared with the run's.)",
-            key=options[0],
-        )
+    print_line(f"\nTry it:  {escape(command)}")
 
 
 # ------------------------------------------------------------------------------------------------ interrupting
@@ -152,7 +139,7 @@ class Interrupt:
     def __call__(self) -> bool:
         return self.is_requested
 
-    def on_signal(self, number: int, frame: Any) -> None:
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
         if self.is_requested or self.stops_at_once:
             raise KeyboardInterrupt
         self.is_requested = True
@@ -207,8 +194,7 @@ class _TrainingDisplay(ProgressDisplay):
             facts = [f"{values['parameters']:,} parameters", *facts]
             facts += [f"{values['steps']:,} steps ({epochs:.1f} epochs)", values["device"]]
         error_console.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
-        for note in values.get("notes", ()):
-            error_console.print(f"  [dim]·[/] {escape(note)}", soft_wrap=True)
+        print_warnings(values.get("notes", ()), indent="  ")
 
     def _show_step(self, event: Event) -> None:
         values = event.values
@@ -231,5 +217,4 @@ class _TrainingDisplay(ProgressDisplay):
         if "weights" in values:
             weights = ", ".join(f"{weight:.3f}" for weight in values["weights"])
             error_console.print(f"  weights on the validation text: {weights}")
-        for note in values.get("notes", ()):
-            error_console.print(f"  [yellow]·[/] {escape(note)}")
+        print_warnings(values.get("notes", ()), indent="  ")

@@ -4,17 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Device, Json, ProgressDisplay, Quiet, console, emit_json, error_console, print_table
-from nextword.cli.train import interruptible, refuse_changes
+from nextword.cli.console import (
+    Changes,
+    Device,
+    Json,
+    Out,
+    PairColumn,
+    ProgressDisplay,
+    Quiet,
+    Resume,
+    Seed,
+    TextColumn,
+    console,
+    emit_json,
+    error_console,
+    exit_interrupted,
+    print_line,
+    print_table,
+    print_warnings,
+    refuse_options,
+    shorten,
+)
+from nextword.cli.train import RESUMED, interruptible
 
 if TYPE_CHECKING:
     from nextword.tasks.finetune import Outcome
     from nextword.tasks.plan import Plan
+    from nextword.training.events import Event
 
 
 def transfer(
@@ -29,17 +50,13 @@ def transfer(
         str,
         typer.Option(
             "--data",
-            help="csv, tsv, jsonl, CoNLL or SQuAD file, a folder of them, or a benchmark (`nextword data tasks`); glue "
-            "for a suite of five. 'A + B' trains one model on several.",
+            help="csv, tsv, jsonl, CoNLL or SQuAD file, folder of files, or benchmark (`nextword data tasks`); glue "
+            "for a suite of five; 'A + B' for multi-task.",
         ),
     ] = "",
-    text: Annotated[str, typer.Option("--text", metavar="COLUMN", help="Text column. Default: guessed.")] = "",
-    text_pair: Annotated[
-        str, typer.Option("--text-pair", metavar="COLUMN", help="Column of the second text of a pair.")
-    ] = "",
-    label: Annotated[
-        str, typer.Option("--label", metavar="COLUMN", help="Label column. Default: guessed; for tags, the last.")
-    ] = "",
+    text: TextColumn = "",
+    text_pair: PairColumn = "",
+    label: Annotated[str, typer.Option("--label", metavar="COLUMN", help="Label column. Default: guessed.")] = "",
     kind: Annotated[
         str,
         typer.Option(
@@ -47,70 +64,61 @@ def transfer(
             help="classification, pair_classification, regression or multiple_choice. Default: guessed from the data.",
         ),
     ] = "",
-    out: Annotated[str, typer.Option("--out", "-o", help="Run folder. Default: runs/<slug>-<data>.")] = "",
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Random seed for the head, the batches and the dropout.", min=0)
-    ] = None,
-    seeds: Annotated[
-        int,
-        typer.Option("--num-seeds", metavar="K", help="Train K seeds and report the mean and a 95 % interval.", min=0),
+    out: Out = "",
+    seed: Seed = None,
+    num_seeds: Annotated[
+        int, typer.Option("--num-seeds", help="Train this many seeds; report the mean and a 95 % interval.", min=0)
     ] = 0,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="A.B=C", help="Override a recipe setting (docs/transfer.md lists them)."),
-    ] = None,
+    changes: Changes = None,
     features: Annotated[
         str, typer.Option("--features", metavar="RUN", help="Run whose contextual embeddings a tagger also reads.")
     ] = "",
     train_fraction: Annotated[
-        float, typer.Option("--train-fraction", metavar="F", help="Fraction of the training examples to use.")
+        float, typer.Option("--train-fraction", help="Fraction of the training examples to use.")
     ] = 1.0,
     merge_dev: Annotated[
-        bool, typer.Option("--merge-dev", help="Train on dev, too, and keep the last weights. For the final run.")
+        bool, typer.Option("--merge-dev", help="Also train on dev, and keep the last weights. For the final run.")
     ] = False,
     scratch: Annotated[
         bool, typer.Option("--scratch", help="Train the same network from random weights (baseline).")
     ] = False,
     compare_scratch: Annotated[
-        bool,
-        typer.Option("--compare-scratch", help="Also train from scratch, into OUT-scratch, and report the difference."),
+        bool, typer.Option("--compare-scratch", help="Also train from scratch, and report the difference.")
     ] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the run in --out, bit-exactly; finished runs are reused.")
-    ] = False,
+    resume: Resume = False,
     device: Device = "auto",
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Fine-tune a run on a task: train a task head, and the network under it, on labeled examples.
+    """Fine-tune a pretrained run on a task: classification, regression, tagging, question answering and others.
 
     The result is a run folder for `nextword predict`. Without a dev split, a tenth of the rows is held out.
+    docs/transfer.md lists the settings for --set.
 
     [dim]Recipes[/]
       bert/finetune     classification and regression, for a run of any network
       gpt1/finetune     the same, with an auxiliary language-model loss
-      ulmfit/classify   gradual unfreezing, for long texts. ulmfit/few: for a few hundred labels
-      t5/finetune       labels or numbers generated as text, for a text-to-text run
+      ulmfit/classify   gradual unfreezing, for long texts; ulmfit/few for few labels
+      t5/finetune       labels or numbers generated as text
       gpt3/in-context   few-shot prompts; nothing is trained
       cove/classify     frozen contextual vectors
       bert/span         extractive question answering
       bert/choice       multiple choice; also gpt1/choice
-      bert/tag          tagging. With networks of their own:
-                        tagger/conll2003, tagger/ud-pos, cvt/conll2000 …
+      bert/tag          tagging; also tagger/conll2003, tagger/ud-pos, cvt/conll2000 …
 
     [dim]Examples[/]
-      nextword transfer bert/finetune --from runs/bert --data reviews.csv --text review --label stars
-      nextword transfer ulmfit/classify --from runs/ulmfit-lm --data reviews.csv --text review --label stars
+      nextword transfer bert/finetune --from runs/bert --data reviews.csv
+      nextword transfer ulmfit/classify --from runs/lm --data r.csv --text body --label stars
       nextword transfer bert/finetune --from runs/bert --data RTE --set phase.0.epochs=10
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --num-seeds 3
-      nextword transfer bert/finetune --from runs/bert --data glue --num-seeds 3 --compare-scratch --out runs/glue
-      nextword transfer bert/finetune --from runs/bert --data "SST-2 + RTE + MRPC" --out runs/three
+      nextword transfer bert/finetune --from runs/bert --data glue --compare-scratch
+      nextword transfer bert/finetune --from runs/bert --data "SST-2 + RTE + MRPC"
       nextword transfer t5/finetune --from runs/t5 --data reviews.csv
-      nextword transfer gpt3/in-context --from runs/gpt2 --data reviews.csv --set task.shots=16 --num-seeds 3
+      nextword transfer gpt3/in-context --from runs/gpt2 --data r.csv --set task.shots=16
       nextword transfer bert/span --from runs/bert --data squad
       nextword transfer bert/choice --from runs/bert --data endings.csv
-      nextword transfer tagger/conll2003 --features runs/elmo --train-fraction 0.1 --num-seeds 3 --out runs/ner
-      nextword transfer cvt/conll2000 --train-fraction 0.1 --set phase.0.objective.unlabeled=plain.txt
+      nextword transfer tagger/conll2003 --features runs/elmo --train-fraction 0.1
+      nextword transfer cvt/conll2000 --set phase.0.objective.unlabeled=plain.txt
       nextword transfer --resume --out runs/bert-reviews
     """
     from nextword.core.errors import InvalidSetting
@@ -118,17 +126,17 @@ def transfer(
     from nextword.tasks.suite import fine_tune
 
     if resume and not recipe:
-        options: dict[str, object] = {
-            "--from": source,
-            "--data": data,
-            "--text": text,
-            "--text-pair": text_pair,
+        options: dict[str, object] = {"--from": source, "--data": data, "--text": text, "--text-pair": text_pair}
+        options |= {
             "--label": label,
+            "--kind": kind,
+            "--seed": seed is not None,
+            "--num-seeds": num_seeds,
+            "--set": changes,
         }
-        options |= {"--kind": kind, "--seed": seed is not None, "--num-seeds": seeds, "--set": changes}
         options |= {"--features": features, "--train-fraction": train_fraction != 1, "--merge-dev": merge_dev}
         options |= {"--scratch": scratch, "--compare-scratch": compare_scratch}
-        refuse_changes([name for name, value in options.items() if value])
+        refuse_options(options, RESUMED)
         _resume(out, device, json, quiet)
         return
     if not recipe:
@@ -142,7 +150,7 @@ def transfer(
             columns=Columns(text, text_pair, label),
             kind=kind,
             seed=seed,
-            seeds=seeds,
+            seeds=num_seeds,
             features=features,
             train_fraction=train_fraction,
             merge_dev=merge_dev,
@@ -153,13 +161,14 @@ def transfer(
             resume=resume,
             on_event=display,
             on_plan=display.on_plan,
-            on_progress=display.preparing,
+            on_progress=display.update,
             stop=stop,
         )
     if tuned.interrupted:
-        _exit_interrupted(tuned.folder, tuned.is_single)
+        command = f"nextword transfer --resume --out {tuned.folder}"
+        exit_interrupted(command if tuned.is_single else "the same command and --resume")
     if json:
-        emit_json(tuned.results or _as_json(tuned.outcomes[0], bool(seeds)))
+        emit_json(tuned.results or _as_json(tuned.outcomes[0], bool(num_seeds)))
     elif tuned.results:
         _print_suite(tuned.results, tuned.folder)
     else:
@@ -175,7 +184,7 @@ def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
     result = read_result(out)
     if result is None:
         with interruptible() as stop, Display(quiet or json) as display:
-            plan, events = resume(out, device, stop, display.preparing)
+            plan, events = resume(out, device, stop, display.update)
             display.on_plan(plan)
             for event in events:
                 display(event)
@@ -183,20 +192,12 @@ def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
     elif not quiet and not json:
         error_console.print(f"[dim]{escape(out)} is already finished.[/]")
     if result is None:
-        _exit_interrupted(out, True)
+        exit_interrupted(f"nextword transfer --resume --out {out}")
     outcome = Outcome(result["data"], (out,), (result,))
     if json:
         emit_json(_as_json(outcome, False))
     else:
         _print_outcome(outcome, out)
-
-
-def _exit_interrupted(folder: str, is_single: bool) -> NoReturn:
-    command = f"nextword transfer --resume --out {folder}" if is_single else "the same command and --resume"
-    error_console.print(
-        f"[yellow]interrupted[/]: progress is saved. Resume with [bold]{escape(command)}[/]", soft_wrap=True
-    )
-    raise typer.Exit(130)
 
 
 def _as_json(outcome: Outcome, has_seeds: bool) -> dict[str, Any]:
@@ -220,16 +221,16 @@ def _scores(values: Mapping[str, float]) -> str:
 
 def _print_outcome(outcome: Outcome, folder: str) -> None:
     result, run = outcome.results[0], outcome.runs[0]
-    console.print(f"[green]✓[/] [bold]{escape(folder)}[/] on {escape(outcome.name)}", soft_wrap=True)
+    print_line(f"[green]✓[/] [bold]{escape(folder)}[/] on {escape(outcome.name)}")
     if len(outcome.results) > 1:
         _print_seeds(outcome)
     else:
         _print_result(result, run)
     console.print()
     if (Path(run) / "report.html").is_file():
-        console.print(f"Look:    {escape(run)}/report.html", soft_wrap=True)
+        print_line(f"Report:  {escape(run)}/report.html")
     option = " --task NAME" if "tasks" in result else ""
-    console.print(f"Try it:  nextword predict {escape(run)} FILE{option}", soft_wrap=True)
+    print_line(f"Try it:  nextword predict {escape(run)} FILE{option}")
 
 
 def _splits(result: Mapping[str, Any]) -> list[str]:
@@ -276,7 +277,7 @@ def _print_suite(results: Mapping[str, Any], folder: str) -> None:
     console.print(f"[green]✓[/] [bold]{escape(folder)}[/]{', from scratch' if results['scratch'] else ''}")
     print_table(table_header(results), rows)
     files = f"{escape(folder)}/results.json and results.md"
-    console.print(f"[dim]· dev sets; ± is half a 95 % interval over seeds; see {files}[/]", soft_wrap=True)
+    print_line(f"[dim]· dev sets; ± is half a 95 % interval over seeds; see {files}[/]")
 
 
 # ------------------------------------------------------------------------------------------------ while it trains
@@ -313,7 +314,7 @@ class Display(ProgressDisplay):
         error_console.print(f"[bold]{escape(plan.data.name)}[/]: {facts}", soft_wrap=True)
         self._print_balance(plan, fraction)
         early = self.patience and self.keeps == "last" and not task.config.merge_dev_into_train
-        self._print_notes([*plan.notes, *([EARLY] if early else [])])
+        print_warnings([*plan.notes, *([EARLY] if early else [])], indent="  ")
 
     def _print_balance(self, plan: Plan, fraction: float) -> None:
         seed = plan.recipe.phases[0].seed
@@ -324,39 +325,35 @@ class Display(ProgressDisplay):
             drawn = f" (of the examples that seed {seed} draws)" if fraction < 1 else ""
             error_console.print(f"  {' · '.join([*shown, *more])}{drawn}", soft_wrap=True)
 
-    def _print_notes(self, notes: Sequence[str]) -> None:
-        for note in notes:
-            error_console.print(f"  [yellow]·[/] {escape(note)}", soft_wrap=True)
-
-    def __call__(self, event: Any) -> None:
+    def __call__(self, event: Event) -> None:
         if self.quiet:
             return
         show = {"begin": self._begin, "step": self._step, "valid": self._valid, "end": self._end}.get(event.kind)
         if show is not None:
             show(event, event.values)
 
-    def _begin(self, event: Any, values: Mapping[str, Any]) -> None:
+    def _begin(self, event: Event, values: Mapping[str, Any]) -> None:
         self.total = values.get("steps") or None
         steps = "nothing is trained"
         if self.trains:
             steps = f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)"
         facts = f"{values['parameters']:,} parameters · {steps} · seed {values['seed']} · {values['device']}"
         error_console.print(f"[bold]{event.phase}[/]: {facts}")
-        self._print_notes(values.get("notes", ()))
+        print_warnings(values.get("notes", ()), indent="  ")
 
-    def _step(self, event: Any, values: Mapping[str, Any]) -> None:
+    def _step(self, event: Event, values: Mapping[str, Any]) -> None:
         note = "predicting"
         if self.trains:
             note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
         self.update(event.phase, event.step, values.get("of") or self.total, note)
 
-    def _valid(self, event: Any, values: Mapping[str, Any]) -> None:
+    def _valid(self, event: Event, values: Mapping[str, Any]) -> None:
         scores = " · ".join(f"{name} {_percent(values[name])}" for name in self.metrics)
         mark = " [green]best[/]" if values["best"] and self.keeps == "best" else ""
         epoch = f"epoch {event.epoch:.1f} · " if self.trains else ""
         error_console.print(f"  {epoch}dev {scores} · {event.seconds:,.0f} s{mark}")
 
-    def _end(self, event: Any, values: Mapping[str, Any]) -> None:
+    def _end(self, event: Event, values: Mapping[str, Any]) -> None:
         if values.get("reason") == "patience":
             kept = "its weights are kept" if self.keeps == "best" else "the last weights are kept"
             best = f"the best was at step {values['best_step']:,}; {kept}"
@@ -388,7 +385,7 @@ def print_errors(errors: Mapping[str, Any]) -> None:
 def _print_classes(analysis: Mapping[str, Any]) -> None:
     labels = analysis["labels"]
     if len(labels) <= MAX_MATRIX:
-        header = ["gold ↓ predicted →", *(escape(_shorten(label, 12)) for label in labels), *SCORES]
+        header = ["gold ↓ predicted →", *(escape(shorten(label, 12)) for label in labels), *SCORES]
         rows = [
             [_label(scores["label"]), *_matrix_row(row, i), *_class_scores(scores)]
             for i, (scores, row) in enumerate(zip(analysis["classes"], analysis["confusion"], strict=True))
@@ -434,7 +431,7 @@ def _print_mistakes(analysis: Mapping[str, Any]) -> None:
         console.print("[bold]most confident mistakes[/]")
     for example in analysis["mistakes"][:MAX_EXAMPLES]:
         predicted = f"predicted [bold]{escape(example['predicted'])}[/] ({example['probability']:.0%})"
-        console.print(f"  {predicted}, gold [bold]{escape(example['label'])}[/]: {_texts(example)}", soft_wrap=True)
+        print_line(f"  {predicted}, gold [bold]{escape(example['label'])}[/]: {_texts(example)}")
 
 
 def _print_numbers(analysis: Mapping[str, Any]) -> None:
@@ -442,7 +439,7 @@ def _print_numbers(analysis: Mapping[str, Any]) -> None:
     console.print(f"[bold]largest errors[/] [dim]({errors})[/]")
     for example in analysis["mistakes"][:MAX_EXAMPLES]:
         verdict = f"predicted [bold]{example['predicted']:.4g}[/], gold [bold]{example['label']:g}[/]"
-        console.print(f"  {verdict}: {_texts(example)}", soft_wrap=True)
+        print_line(f"  {verdict}: {_texts(example)}")
 
 
 def _print_tags(analysis: Mapping[str, Any]) -> None:
@@ -464,19 +461,15 @@ def _print_tags(analysis: Mapping[str, Any]) -> None:
             for word, tag, predicted in zip(example["words"], example["tags"], example["predicted"], strict=True)
             if tag != predicted
         ]
-        console.print(f"  {escape(_shorten(' '.join(example['words']), MAX_TEXT_LENGTH))}", soft_wrap=True)
-        console.print(f"    {' · '.join(wrong[:MAX_ROWS])}", soft_wrap=True)
+        print_line(f"  {escape(shorten(' '.join(example['words']), MAX_TEXT_LENGTH))}")
+        print_line(f"    {' · '.join(wrong[:MAX_ROWS])}")
 
 
 def _texts(example: Mapping[str, Any]) -> str:
     texts = [example[key] for key in ("text", "second") if key in example]
     length = MAX_TEXT_LENGTH // len(texts)
-    return " [dim]│[/] ".join(escape(_shorten(" ".join(text.split()), length)) for text in texts)
+    return " [dim]│[/] ".join(escape(shorten(text, length)) for text in texts)
 
 
 def _label(text: str) -> str:
-    return escape(_shorten(text, MAX_LABEL_LENGTH))
-
-
-def _shorten(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1] + "…"
+    return escape(shorten(text, MAX_LABEL_LENGTH))

@@ -1,7 +1,7 @@
 """Compare models: train each under one budget on one text, score all on the same held-out bytes.
 
-    plan = make_plan(Path("runs/compare"), ["lstm/small", "runs/mine"], "my.txt", minutes=10)
-    for update in compare(plan): ...
+    plan = open_plan(["lstm/small", "runs/mine"], "my.txt", minutes=10, out="runs/compare")
+    run_plan(plan).report                     # the path of the HTML report
     plan.result(device)                       # what `nextword compare --json` prints
 
 The plan and all results so far are in comparison.json, so a comparison can be interrupted at any time, also in the
@@ -28,17 +28,26 @@ from typing import Any
 
 import torch
 
-from nextword import __version__
-from nextword.batching.seq2seq import prepare_pairs
-from nextword.batching.token_stream import prepare
-from nextword.comparison.translation import TRANSLATOR, are_translators, choose_examples, score_translator
-from nextword.core.errors import InvalidSetting, NextwordError, RunError, Unsupported
+from nextword import ComparisonResult, __version__
+from nextword.batching.seq2seq import Pairs, prepare_pairs
+from nextword.batching.token_stream import Stream, prepare
+from nextword.comparison.report import render
+from nextword.comparison.translation import (
+    TRANSLATOR,
+    are_translators,
+    choose_examples,
+    default_pairs,
+    score_translator,
+)
+from nextword.core.errors import NextwordError, RunError, Unsupported, invalid
 from nextword.core.io import replace_nonfinite, restore_infinities
 from nextword.core.types import Sample, Stop
+from nextword.data.builtin import default_name
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
 from nextword.data.parallel import open_parallel
 from nextword.evaluation.likelihood import evaluate_stream, token_surprisal
+from nextword.lm.base import TextModel
 from nextword.lm.loading import load
 from nextword.model_card import write_card
 from nextword.models import MODELS, title
@@ -48,7 +57,7 @@ from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
 from nextword.training.events import Event, Job
-from nextword.training.train import build_network, build_tokenizer, train_events
+from nextword.training.train import OnProgress, build_network, build_tokenizer, ignore_progress, train_events
 from nextword.training.trainer import Trainer
 
 FILE = "comparison.json"
@@ -59,7 +68,7 @@ TIMED_STEPS = 4
 SAMPLE_TOKENS = 60
 PASSAGE_LENGTH = 420  # characters
 
-Progress = Callable[[str, float, float | None], None]  # label, done, total
+Prepared = Stream | Pairs  # a tokenized split of plain text, or of pairs
 
 
 # ------------------------------------------------------------------------------------------------ the plan
@@ -90,12 +99,10 @@ class Plan:
         plan.models = {name: restore_infinities(model) for name, model in plan.models.items()}
         return plan
 
-    @staticmethod
-    def refuse_if_taken(folder: Path) -> None:
-        if (folder / FILE).exists():
-            raise RunError(f"{folder} has a comparison. Resume it with --resume, or choose another --out.", path=folder)
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RunError(f"{folder} has other files. Choose another --out.", path=folder)
+    @property
+    def has_pairs(self) -> bool:
+        """Whether this is a comparison of sequence-to-sequence models."""
+        return are_translators(self.entries)
 
     def save(self, device: str) -> None:
         """Write the plan and the results so far."""
@@ -135,11 +142,28 @@ class Plan:
         return {**passage, "surprisal": surprisal} if passage and surprisal else None
 
 
+def open_plan(
+    models: Sequence[str] = (),
+    data: str = "",
+    minutes: float = 4.0,
+    out: str | Path | None = None,
+    changes: Sequence[str] = (),
+    resume: bool = False,
+) -> Plan:
+    """A new plan, or the one in `out` to resume. The arguments are those of `nextword.compare`."""
+    text = data or default_pairs(models) or default_name()
+    folder = Path(out or f"runs/compare-{Path(text).stem.replace(':', '-')}")
+    return Plan.open(folder) if resume else make_plan(folder, models, text, minutes, changes)
+
+
 def make_plan(folder: Path, names: Sequence[str], data: str, minutes: float, changes: Sequence[str] = ()) -> Plan:
     """Plan a comparison of recipes and run folders, or of the default ladder."""
-    Plan.refuse_if_taken(folder)
+    if (folder / FILE).exists():
+        raise RunError(f"{folder} has a comparison. Resume it with --resume, or choose another --out.", path=folder)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise RunError(f"{folder} has other files. Choose another --out.", path=folder)
     if minutes <= 0:
-        raise InvalidSetting(f"--minutes {minutes}: the budget must be positive.", key="minutes", value=minutes)
+        raise invalid("minutes", minutes, "must be positive.", "--minutes")
     if names:
         entries = [_make_entry(name, changes) for name in names]
     else:
@@ -187,25 +211,42 @@ class Update:
     event: Event | None = None  # of the training loop, while training
 
 
-def compare(
+def run_plan(
+    plan: Plan,
+    device: str = "auto",
+    on_update: Callable[[Update], None] = lambda update: None,
+    on_progress: OnProgress = ignore_progress,
+    stop: Callable[[], bool] = lambda: False,
+) -> ComparisonResult:
+    """Train and score the models of a plan, and write the report."""
+    ended = set()
+    for update in compare_events(plan, device, stop, on_progress):
+        on_update(update)
+        if update.status in ("done", "failed"):
+            ended.add(update.name)
+    comparison = plan.result(str(choose_device(device)))
+    report = None
+    if any(model["status"] == "done" for model in comparison["models"]):
+        report = plan.folder / "report.html"
+        report.write_text(render(comparison), encoding="utf-8")
+    return ComparisonResult(plan.folder, comparison, report, len(ended) < len(plan.entries))
+
+
+def compare_events(
     plan: Plan,
     device: str = "auto",
     stop: Callable[[], bool] = lambda: False,
-    progress: Progress = lambda label, done, total: None,
+    progress: OnProgress = ignore_progress,
 ) -> Iterator[Update]:
     """Train and score the models of a plan one after the other; skip those that are done."""
     chosen_device = choose_device(device)
-    has_pairs = are_translators(plan.entries)
-    corpus = open_parallel(plan.data) if has_pairs else open_corpus(plan.data)
+    corpus = open_parallel(plan.data) if plan.has_pairs else open_corpus(plan.data)
     split = "test" if "test" in corpus.splits else "valid"
     plan.save(str(chosen_device))  # before anything else is written, so that a kill from here on can be resumed
     to_train = [entry for entry in plan.entries if "recipe" in entry]
-    tokenizer: Any = None
-    streams: dict[str, Any] = {}
-    if to_train:
-        tokenizer, streams = _prepare_text(plan, corpus, to_train[0], progress)
+    text = _prepare_text(plan, corpus, to_train[0], progress) if to_train else None
     if "notes" not in plan.facts:
-        if has_pairs:
+        if corpus.is_parallel:
             plan.facts["examples"] = choose_examples(corpus)
         else:
             plan.facts["passage"] = {"text": _choose_passage(corpus, split)}
@@ -217,28 +258,24 @@ def compare(
             yield Update(name, "done", plan.models[name])
             continue
         try:
-            if "recipe" in entry:
-                is_interrupted = yield from _train(plan, entry, tokenizer, streams, chosen_device, device, stop)
+            if "recipe" in entry and text is not None:
+                is_interrupted = yield from _train(plan, entry, *text, chosen_device, device, stop)
                 if is_interrupted:
                     plan.save(str(chosen_device))
                     return
             yield Update(name, "scoring")
             plan.models[name] = _score(plan, entry, corpus, split, device)
         except NextwordError as error:  # one model's failure must not stop the others
-            plan.models[name] = {
-                "name": name,
-                "slug": entry.get("recipe", {}).get("paper", {}).get("slug", name),
-                "kind": TRANSLATOR if has_pairs else "exact",
-                "status": "failed",
-                "error": str(error),
-            }
+            slug = entry.get("recipe", {}).get("paper", {}).get("slug", name)
+            kind = TRANSLATOR if corpus.is_parallel else "exact"
+            plan.models[name] = {"name": name, "slug": slug, "kind": kind, "status": "failed", "error": str(error)}
         plan.save(str(chosen_device))
         yield Update(name, plan.models[name]["status"], plan.models[name])
 
 
 def _prepare_text(
-    plan: Plan, corpus: Corpus, entry: Mapping[str, Any], progress: Progress
-) -> tuple[Tokenizer, dict[str, Any]]:
+    plan: Plan, corpus: Corpus, entry: Mapping[str, Any], progress: OnProgress
+) -> tuple[Tokenizer, dict[str, Prepared]]:
     """One tokenizer, trained on the training text, for all models, and the tokenized splits."""
     path = plan.folder / "tokenizer.json"
     if path.is_file():
@@ -247,7 +284,7 @@ def _prepare_text(
         tokenizer = build_tokenizer(_load_entry(entry), corpus, progress)
         plan.folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save(path)
-    prepare_split: Any = prepare_pairs if corpus.is_parallel else prepare
+    prepare_split = prepare_pairs if corpus.is_parallel else prepare
     streams = {
         split: prepare_split(corpus, split, tokenizer, progress=partial(progress, f"reading {split}"))
         for split in corpus.splits
@@ -259,7 +296,7 @@ def _train(
     plan: Plan,
     entry: Mapping[str, Any],
     tokenizer: Tokenizer,
-    streams: Mapping[str, Any],
+    streams: Mapping[str, Prepared],
     chosen_device: torch.device,
     device: str,
     stop: Callable[[], bool],
@@ -296,7 +333,7 @@ def _with_budget(recipe: Recipe, plan: Plan, seconds: float) -> Recipe:
 # ------------------------------------------------------------------------------------------------ sizes
 
 
-def choose_size(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> Recipe:
+def choose_size(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Prepared, device: torch.device) -> Recipe:
     """The recipe at the largest of its sizes that sees the text often enough in this time."""
     sizes = recipe.compare.get("sizes", [])
     if is_count_model(recipe):
@@ -320,7 +357,9 @@ def with_model_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
     return replace(recipe, model={**recipe.model, **settings})
 
 
-def estimate_tokens(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Any, device: torch.device) -> float:
+def estimate_tokens(
+    recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Prepared, device: torch.device
+) -> float:
     """How many tokens training would process in this time, extrapolated from a few timed steps."""
     job = Job(build_network(recipe, tokenizer), recipe.phases[0], 0, train, None, tokenizer.lossless, None, device)
     trainer = Trainer(job)
@@ -339,7 +378,7 @@ def estimate_tokens(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train:
 
 def _score(plan: Plan, entry: Mapping[str, Any], corpus: Corpus, split: str, device: str) -> dict[str, Any]:
     run = RunFolder.open(entry.get("run") or plan.folder / entry["name"])
-    lm: Any = load(run.path, device)
+    lm = load(run.path, device)
     if corpus.is_parallel:
         return _summarize(entry, run, lm, score_translator(lm, corpus, split, plan.facts["examples"]))
     if "score" not in lm.can:
@@ -361,7 +400,7 @@ def _score(plan: Plan, entry: Mapping[str, Any], corpus: Corpus, split: str, dev
     return _summarize(entry, run, lm, {**evaluation, **extra})
 
 
-def _summarize(entry: Mapping[str, Any], run: RunFolder, lm: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
+def _summarize(entry: Mapping[str, Any], run: RunFolder, lm: TextModel, scores: Mapping[str, Any]) -> dict[str, Any]:
     """The scores, with the facts of the run and of its training."""
     recipe, log = run.recipe, run.read_log()
     ends = [line for line in log if line.get("event") == "end"]
@@ -408,7 +447,7 @@ def _learning_curve(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def _generate_sample(lm: Any, passage: str) -> str:
+def _generate_sample(lm: TextModel, passage: str) -> str:
     """A continuation of the first words of the held-out passage, the same words for every model."""
     prompt = " ".join(passage.split()[:4])
     pieces = lm.generate(prompt, Sample(temperature=0.8, seed=1), Stop(SAMPLE_TOKENS))

@@ -22,6 +22,7 @@ from nextword.data.corpus import Corpus
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.text_to_text import is_tasks
 from nextword.evaluation.translation import evaluate_translations, generate_targets
+from nextword.lm.base import TextModel
 from nextword.objectives import trains_on_pairs
 from nextword.run_folder import RunFolder
 from nextword.tokenizers.base import Tokenizer
@@ -77,7 +78,9 @@ def _last_phase(entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 # ------------------------------------------------------------------------------------------------ scores
 
 
-def score_translator(lm: Any, corpus: Corpus, split: str, examples: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def score_translator(
+    lm: TextModel, corpus: Corpus, split: str, examples: Sequence[Mapping[str, str]]
+) -> dict[str, Any]:
     """BLEU and chrF of greedy decoding with intervals, the perplexity of the targets, and the examples."""
     pairs = list(islice(corpus.documents(split), MAX_SCORED))
     has_summaries = isinstance(corpus, ParallelCorpus) and corpus.is_summarization
@@ -112,7 +115,9 @@ def choose_pairs(pairs: Iterable[Document], count: int = NUM_EXAMPLES) -> list[d
     return [{"source": readable[i][0], "target": readable[i][1]} for i in indices]
 
 
-def translate_examples(lm: Any, examples: Sequence[Mapping[str, str]], decoding: Decoding) -> list[dict[str, Any]]:
+def translate_examples(
+    lm: TextModel, examples: Sequence[Mapping[str, str]], decoding: Decoding
+) -> list[dict[str, Any]]:
     """What the model writes for each source, with its attention map if it has attention."""
     texts = generate_targets(lm, [example["source"] for example in examples], decoding)
     return [
@@ -121,7 +126,7 @@ def translate_examples(lm: Any, examples: Sequence[Mapping[str, str]], decoding:
     ]
 
 
-def attention_by_word(lm: Any, text: str, source: str) -> dict[str, Any]:
+def attention_by_word(lm: TextModel, text: str, source: str) -> dict[str, Any]:
     """Source and target words, including the ends of both texts, and the attention [target][source]."""
     source_words, source_word_of = split_into_words(lm.tokenizer, source)
     target_words, target_word_of = split_into_words(lm.tokenizer, text)

@@ -22,7 +22,7 @@ from nextword.comparison.compare import (
     Plan,
     Update,
     choose_size,
-    compare,
+    compare_events,
     default_ladder,
     make_plan,
 )
@@ -277,7 +277,7 @@ def test_compare_continues_after_a_failure_and_skips_done_models(tmp_path: Path)
         entry["recipe"]["model"] = {"width": 8}
     plan.entries[1]["recipe"]["phase"][0]["batches"] = {"kind": "rows", "rows": 10**7, "length": 5}
     live = LiveTable([entry["name"] for entry in plan.entries], "here")
-    for update in compare(plan, "cpu"):
+    for update in compare_events(plan, "cpu"):
         live(update)
     assert "done" in shown(live)
     found = Plan.open(tmp_path / "out").result("cpu")
@@ -289,7 +289,7 @@ def test_compare_continues_after_a_failure_and_skips_done_models(tmp_path: Path)
     assert (failed["status"], failed["slug"]) == ("failed", "gru")
     assert "rows need" in failed["error"]
     weights = (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns
-    again = list(compare(Plan.open(tmp_path / "out"), "cpu"))
+    again = list(compare_events(Plan.open(tmp_path / "out"), "cpu"))
     assert [u.status for u in again if u.name == "lstm-tiny"] == ["done"]
     assert (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns == weights
     assert verdict([done]) in shown(leaderboard(found)).replace("\n", " ")
@@ -300,7 +300,7 @@ def test_compare_accepts_recipes_without_authors(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text('[paper]\nslug = "rnn"\n[tokenizer]\nkind = "bytes"\n[model]\nwidth = 4\n[[phase]]\nsteps = 3\n')
     plan = make_plan(tmp_path / "out", [str(path)], "python", 0.02)
-    *_, last = compare(plan, "cpu")
+    *_, last = compare_events(plan, "cpu")
     assert last.status == "done"
     assert last.values["title"].startswith("RNN")
 
@@ -327,7 +327,7 @@ def test_compare_gives_count_models_no_share_of_the_budget(tmp_path: Path, monke
     counting, descending = plan.entries
     live = LiveTable([entry["name"] for entry in plan.entries], "here")
     shares = []
-    for update in compare(plan, "cpu"):
+    for update in compare_events(plan, "cpu"):
         live(update)
         if update.status == "training" and update.name == counting["name"]:
             shares.append("100 %" in shown(live))
@@ -349,7 +349,7 @@ def test_compare_explains_a_text_that_a_model_rules_out(tmp_path: Path, monkeypa
     for split, words in (("train", "ab"), ("valid", "ab"), ("test", "ba")):
         (data / f"{split}.txt").write_text(words * 300)
     plan = make_plan(tmp_path / "out", [str(tmp_path / "toy.toml")], str(data), 1)
-    *_, last = compare(plan, "cpu")
+    *_, last = compare_events(plan, "cpu")
     assert last.status == "done", last.values
     assert (last.values["bits_per_byte"], last.values["impossible"]) == (math.inf, 2)  # b first, and an end after a
     (model,) = Plan.open(tmp_path / "out").result("cpu")["models"]
