@@ -105,7 +105,7 @@ def generate(
       nextword generate runs/glm-tiny "The ___ of the ___ is returned." --beam 4
     """
     from nextword.core.errors import InvalidSetting, MissingFile
-    from nextword.core.types import Contrastive, Greedy, Sample, Stop
+    from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
     from nextword.evaluation.translation import max_target_length
     from nextword.lm.loading import load
 
@@ -140,7 +140,7 @@ def generate(
         if file is not None:
             _require_blanks(lm, file)
         results = _fill_blanks(lm, prompts, decoding, ending, n_best, overflow)
-    elif n_best is not None:
+    elif isinstance(decoding, Beam) and n_best is not None:
         results = _generate_n_best(lm, prompts, decoding, ending, n_best, overflow)
     elif file is not None:
         results = _generate_many(lm, prompts, decoding, ending, overflow)
@@ -294,7 +294,7 @@ def _generation(prompt: str, pieces: Sequence[Piece]) -> Result:
 
 
 def _generate_n_best(
-    lm: TextModel, prompts: Sequence[str], decoding: Decoding, stop: Stop, n: int, overflow: str
+    lm: TextModel, prompts: Sequence[str], decoding: Beam, stop: Stop, n: int, overflow: str
 ) -> Iterator[Result]:
     """The n best texts of each prompt."""
     for batch in _batches(prompts):

@@ -30,12 +30,12 @@ from nextword.conversion.base import (
     check_changes,
     check_model_settings,
     create_ngram_run,
+    describe_origin,
     last_value,
     ngram_facts,
     open_ngrams,
     require_bool,
 )
-from nextword.core.errors import InvalidSetting
 from nextword.core.io import DecompressedFile
 from nextword.ngrams.arpa import BOUNDARY, CONVENTIONS, UNKNOWN_MISSING, read_arpa, write_arpa
 from nextword.ngrams.trie import Trie
@@ -86,9 +86,8 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     recipe = _make_recipe(source.name, trie.order, changes)
     progress(f"writing {target.name}", 0, None)
     tokenizer = Words(names[2:], lower=recipe.tokenizer.get("lower", False))
-    data = {phase.name: f"unknown; the model was read from {source.name}" for phase in recipe.phases}
-    origin = {"from": source.name, "format": NAME, "checksum": checksum(source)}
-    return create_ngram_run(target, recipe, tokenizer, trie, _read_notes(trie, names), data=data, converted=origin)
+    origin = describe_origin(source, NAME, recipe, checksum=checksum(source))
+    return create_ngram_run(target, recipe, tokenizer, trie, _read_notes(trie, names), **origin)
 
 
 def _make_recipe(name: str, order: int, changes: Sequence[str]) -> Recipe:
@@ -123,17 +122,11 @@ def _read_notes(trie: Trie, names: Sequence[str]) -> list[str]:
 
 def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
     check_changes(changes, ("arpa.convention",))
-    convention = last_value(changes, DEFAULT_CONVENTION)
-    if convention not in CONVENTIONS:
-        raise InvalidSetting(
-            f"--set arpa.convention={convention}: use one of {', '.join(CONVENTIONS)}.",
-            key="arpa.convention",
-            value=convention,
-        )
-    run = open_ngrams(source)
-    names, renamed = spell_tokens(run.tokenizer, run.trie.boundary)
+    convention = last_value(changes, DEFAULT_CONVENTION, CONVENTIONS)
+    run, trie = open_ngrams(source)
+    names, renamed = spell_tokens(run.tokenizer, trie.boundary)
     has_words = run.tokenizer.kind == "words"
-    write_arpa(run.trie, names, target, convention, partial(progress, f"writing {target.name}"))
+    write_arpa(trie, names, target, convention, partial(progress, f"writing {target.name}"))
     notes = []
     if renamed:
         notes.append(f"{_describe_names([names[id] for id in renamed])} got # and their id: the plain name was taken.")
@@ -142,12 +135,12 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
             f"The file's words are {run.tokenizer.kind} tokens in GPT-2's letters (' the' is Ġthe): spell a text that "
             "way before another program reads it."
         )
-    if not 2 <= run.trie.order <= MAX_KENLM_ORDER:
-        notes.append(f"KenLM, as usually built, reads orders 2 to {MAX_KENLM_ORDER}; this file has {run.trie.order}.")
+    if not 2 <= trie.order <= MAX_KENLM_ORDER:
+        notes.append(f"KenLM, as usually built, reads orders 2 to {MAX_KENLM_ORDER}; this file has {trie.order}.")
     use = f"""python -c "import kenlm; print(kenlm.Model('{target}').score('{"the" if has_words else "Ġthe"}'))\""""
     if target.suffix.lower() == ".zst":
         use = f"zstd -d {target}  (KenLM cannot read .zst)"
-    return Conversion(target, NAME, target.stat().st_size, ngram_facts(run.trie), use, notes)
+    return Conversion(target, NAME, target.stat().st_size, ngram_facts(trie), use, notes)
 
 
 def spell_tokens(tokenizer: Tokenizer, boundary: int) -> tuple[list[str], list[int]]:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, RunError, Unsupported
+from nextword.core.errors import DataError, InvalidSetting, RunError, Unsupported, invalid, unknown
 from nextword.models import model_class
 from nextword.models.ngram import NGram
 from nextword.ngrams.trie import Trie
@@ -99,6 +99,12 @@ def create_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, build: Callab
     return num_parameters
 
 
+def describe_origin(source: Path, format: str, recipe: Recipe, **checksums: object) -> dict[str, Any]:
+    """What the manifest of a run says about a model that was trained elsewhere."""
+    data = {phase.name: f"unknown; the model was read from {source.name}" for phase in recipe.phases}
+    return {"data": data, "converted": {"from": source.name, "format": format, **checksums}}
+
+
 @contextmanager
 def temporary_folder(target: Path) -> Iterator[Path]:
     """A hidden folder next to the target, or inside it if it is an empty folder; removed at the end."""
@@ -123,19 +129,10 @@ def folder_size(folder: Path) -> int:
 # ------------------------------------------------------------------------------------------------ n-gram models
 
 
-@dataclass(frozen=True)
-class OpenedNgrams:
-    """A run whose model is a table of n-grams with their probabilities and back-off weights."""
-
-    run: RunFolder
-    recipe: Recipe
-    tokenizer: Tokenizer
-    trie: Trie
-
-
-def open_ngrams(path: Path) -> OpenedNgrams:
-    opened = open_run(path, _require_ngrams)
-    return OpenedNgrams(opened.run, opened.recipe, opened.tokenizer, opened.network.trie())
+def open_ngrams(path: Path) -> tuple[OpenedRun, Trie]:
+    """A run whose model is a table of n-grams, and the table."""
+    run = open_run(path, _require_ngrams)
+    return run, run.network.trie()
 
 
 def _require_ngrams(run: RunFolder, cls: Any) -> None:
@@ -191,9 +188,9 @@ def convert_run(source: Path, target: Path, changes: Sequence[str], progress: Pr
     facts["converted"] = {"from": source.name, "format": RUN_FORMAT, "files": manifest["files"]}
     if cls.can_quantize:
         return _quantize(source, target, recipe, progress, facts)
-    opened = open_ngrams(source)
+    opened, trie = open_ngrams(source)
     progress(f"writing {target.name}", 0, None)
-    return create_ngram_run(target, recipe, opened.tokenizer, opened.trie, **facts)
+    return create_ngram_run(target, recipe, opened.tokenizer, trie, **facts)
 
 
 def _quantize(source: Path, target: Path, recipe: Recipe, progress: Progress, facts: Mapping[str, Any]) -> Conversion:
@@ -233,23 +230,24 @@ def check_changes(changes: Iterable[str], known: Sequence[str]) -> None:
     for change in changes:
         key, _, value = change.partition("=")
         if key.strip() not in known:
-            raise InvalidSetting(
-                f"--set {change}: this conversion can only change {', '.join(known) or 'nothing'}.",
-                key=key.strip(),
-                value=value,
-            )
+            hint = f"This conversion can change {' and '.join(known)}." if known else "Leave --set out."
+            raise unknown("setting", key.strip(), known, where=f"--set {change}", hint=hint)
 
 
-def last_value(changes: Sequence[str], default: str) -> str:
+def last_value(changes: Sequence[str], default: str, allowed: Collection[str] | None = None) -> str:
     """The value of the last change, where only one key is possible."""
-    return [default, *(change.partition("=")[2].strip() for change in changes)][-1]
+    value = [default, *(change.partition("=")[2].strip() for change in changes)][-1]
+    if allowed is not None and value not in allowed:
+        key = changes[-1].partition("=")[0].strip()
+        raise invalid(key, value, f"must be one of {', '.join(allowed)}.", "--set")
+    return value
 
 
 def require_bool(recipe: Recipe, key: str) -> None:
     """Check a true-or-false key of [tokenizer]."""
     value = recipe.tokenizer.get(key, False)
     if not isinstance(value, bool):
-        raise InvalidSetting(f"--set tokenizer.{key}={value}: use true or false.", key=f"tokenizer.{key}", value=value)
+        raise invalid(f"tokenizer.{key}", value, "must be true or false.", "--set")
 
 
 def read_json(path: Path) -> dict[str, Any]:

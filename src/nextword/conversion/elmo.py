@@ -33,6 +33,7 @@ from nextword.conversion.base import (
     check_changes,
     check_model_settings,
     create_run,
+    describe_origin,
     folder_size,
     move_into_place,
     network_facts,
@@ -78,10 +79,9 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     progress(f"reading {source.name}", 0, None)
     load_weights(network, weights)
     progress(f"writing {target.name}", 0, None)
-    data = {phase.name: f"unknown; the model was read from {source.name}" for phase in recipe.phases}
     checksums = {path.name: checksum(path) for path in (options, weights)}
-    origin = {"from": source.name, "format": NAME, "files": checksums}
-    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, data=data, converted=origin)
+    origin = describe_origin(source, NAME, recipe, files=checksums)
+    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, **origin)
     notes.append("The run gives word vectors but predicts nothing: these weights come without a softmax.")
     facts = network_facts(num_parameters, recipe, tokenizer)
     use = f"nextword embed {target} FILE --words --layer all"

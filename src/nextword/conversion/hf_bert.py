@@ -12,7 +12,8 @@ matrix to the embedding. What else differs:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from nextword.conversion.name_map import SPLIT_QKV, HFConfig, NameMap, Settings, with_leading_rows, with_trailing_rows
@@ -21,74 +22,7 @@ from nextword.core.types import Vocabulary
 from nextword.tokenizers.hf_export import Frame
 from nextword.tokenizers.special_tokens import Marks
 
-SETTINGS = {
-    "width": ("hidden_size",),
-    "layers": ("num_hidden_layers",),
-    "heads": ("num_attention_heads",),
-    "inner": ("intermediate_size",),
-    "window": ("max_position_embeddings",),
-    "dropout": ("hidden_dropout_prob", "attention_probs_dropout_prob"),
-    "epsilon": ("layer_norm_eps",),
-}
-DEFAULTS = {
-    "hidden_size": 768,
-    "num_hidden_layers": 12,
-    "num_attention_heads": 12,
-    "intermediate_size": 3072,
-    "max_position_embeddings": 512,
-    "hidden_dropout_prob": 0.1,
-    "layer_norm_eps": 1e-12,
-    "type_vocab_size": 2,
-}
-FORMS = {"attending.{}.attention.join": SPLIT_QKV}
-EMBEDDING_NAMES = {
-    "embedding": "embeddings.word_embeddings",
-    "positions": "embeddings.position_embeddings",
-    "segments": "embeddings.token_type_embeddings",
-    "norm": "embeddings.LayerNorm",
-}
-LAYER_NAMES: dict[str, str | tuple[str, ...]] = {
-    "attending.{}.attention.join": tuple(f"encoder.layer.{{}}.attention.self.{n}" for n in ("query", "key", "value")),
-    "attending.{}.attention.out": "encoder.layer.{}.attention.output.dense",
-    "attending.{}.norm": "encoder.layer.{}.attention.output.LayerNorm",
-    "feeding.{}.wide": "encoder.layer.{}.intermediate.dense",
-    "feeding.{}.narrow": "encoder.layer.{}.output.dense",
-    "feeding.{}.norm": "encoder.layer.{}.output.LayerNorm",
-}
-ALBERT_LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
-ALBERT_LAYER_NAMES: dict[str, str | tuple[str, ...]] = {
-    "attending.{}.attention.join": tuple(f"{ALBERT_LAYER}attention.{n}" for n in ("query", "key", "value")),
-    "attending.{}.attention.out": f"{ALBERT_LAYER}attention.dense",
-    "attending.{}.norm": f"{ALBERT_LAYER}attention.LayerNorm",
-    "feeding.{}.wide": f"{ALBERT_LAYER}ffn",
-    "feeding.{}.narrow": f"{ALBERT_LAYER}ffn_output",
-    "feeding.{}.norm": f"{ALBERT_LAYER}full_layer_layer_norm",
-}
-MASKED_LM_HEAD, POOLER = "masked-LM head", "pooler"
-LEGACY_SUFFIXES = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}  # from TensorFlow
-BUFFERS = (r"embeddings\.(position_ids|token_type_ids)",)
-EXAMPLE_COMMAND = "nextword embed {} lines.txt --out vectors.npy"
-
-
 # ------------------------------------------------------------------------------------------------ settings
-
-
-def _bert_values(settings: Settings) -> dict[str, Sequence[Any]]:
-    return {
-        "hidden_act": ("gelu",),
-        "position_embedding_type": ("absolute",),
-        "is_decoder": (False,),
-        "add_cross_attention": (False,),
-    }
-
-
-def _albert_values(settings: Settings) -> dict[str, Sequence[Any]]:
-    return {
-        "hidden_act": ("gelu_new", "gelu_pytorch_tanh", "gelu"),
-        "position_embedding_type": ("absolute",),
-        "inner_group_num": (1,),
-        "num_hidden_groups": (1, settings["layers"]),
-    }
 
 
 def _read_bert(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
@@ -155,114 +89,135 @@ def _masked_phase(batches: str) -> Callable[[Settings], Mapping[str, Any]]:
 # ------------------------------------------------------------------------------------------------ the tables
 
 
+def _tied_to(decoder: str) -> dict[str, str]:
+    return {f"{decoder}.weight": "embedding.weight", f"{decoder}.bias": "readout.bias"}
+
+
 BERT = NameMap(
     slugs=("bert",),
     model_type="bert",
     architecture="BertForPreTraining",
-    settings={**SETTINGS, "segments": ("type_vocab_size",)},
-    defaults=DEFAULTS,
-    allowed_values=_bert_values,
+    settings={
+        "width": ("hidden_size", 768),
+        "layers": ("num_hidden_layers", 12),
+        "heads": ("num_attention_heads", 12),
+        "inner": ("intermediate_size", 3072),
+        "window": ("max_position_embeddings", 512),
+        "dropout": (("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1),
+        "epsilon": ("layer_norm_eps", 1e-12),
+        "segments": ("type_vocab_size", 2),
+    },
+    allowed_values=lambda settings: {
+        "hidden_act": ("gelu",),
+        "position_embedding_type": ("absolute",),
+        "is_decoder": (False,),
+        "add_cross_attention": (False,),
+    },
     adjust_settings=_read_bert,
     adjust_config=_write_bert,
     names={
-        **EMBEDDING_NAMES,
-        **LAYER_NAMES,
+        "embedding": "embeddings.word_embeddings",
+        "positions": "embeddings.position_embeddings",
+        "segments": "embeddings.token_type_embeddings",
+        "norm": "embeddings.LayerNorm",
+        "attending.{}.attention.join": SPLIT_QKV(
+            *(f"encoder.layer.{{}}.attention.self.{part}" for part in ("query", "key", "value"))
+        ),
+        "attending.{}.attention.out": "encoder.layer.{}.attention.output.dense",
+        "attending.{}.norm": "encoder.layer.{}.attention.output.LayerNorm",
+        "feeding.{}.wide": "encoder.layer.{}.intermediate.dense",
+        "feeding.{}.narrow": "encoder.layer.{}.output.dense",
+        "feeding.{}.norm": "encoder.layer.{}.output.LayerNorm",
         "pooler": "pooler.dense",
         "readout.dense": "cls.predictions.transform.dense",
         "readout.norm": "cls.predictions.transform.LayerNorm",
         "readout.bias": "cls.predictions.bias",
         "next_sentence": "cls.seq_relationship",
     },
-    forms=FORMS,
     prefix="bert.",
     unprefixed=("cls.",),
-    legacy_suffixes=LEGACY_SUFFIXES,
-    tied_weights={"cls.predictions.decoder.weight": "embedding.weight", "cls.predictions.decoder.bias": "readout.bias"},
-    ignored=BUFFERS,
-    optional_heads={"readout": MASKED_LM_HEAD, "pooler": POOLER, "next_sentence": "next-sentence head"},
+    legacy_suffixes={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},  # from TensorFlow
+    tied_weights=_tied_to("cls.predictions.decoder"),
+    ignored=(r"embeddings\.(position_ids|token_type_ids)",),
+    optional_heads={"readout": "masked-LM head", "pooler": "pooler", "next_sentence": "next-sentence head"},
     phase=_masked_phase("pairs"),
     frame=Frame("cls A sep", "cls A sep B:1 sep:1"),
-    example_command=EXAMPLE_COMMAND,
+    example_command="nextword embed {} lines.txt --out vectors.npy",
     pipeline="fill-mask",
 )
-ROBERTA = NameMap(
+ROBERTA = replace(
+    BERT,
     slugs=("roberta",),
     model_type="roberta",
     architecture="RobertaForMaskedLM",
-    settings=SETTINGS,
-    defaults={**DEFAULTS, "pad_token_id": 1},
-    allowed_values=_bert_values,
+    settings={name: setting for name, setting in BERT.settings.items() if name != "segments"},
+    other_defaults={"pad_token_id": 1, "type_vocab_size": 2},
     adjust_settings=_read_roberta,
     adjust_config=_write_roberta,
     names={
-        **EMBEDDING_NAMES,
-        **LAYER_NAMES,
+        **BERT.names,
+        "positions": with_leading_rows(_unused_positions)("embeddings.position_embeddings"),
+        "segments": with_trailing_rows(lambda config: int(config["type_vocab_size"]))(
+            "embeddings.token_type_embeddings"
+        ),
         "readout.dense": "lm_head.dense",
         "readout.norm": "lm_head.layer_norm",
         "readout.bias": "lm_head.bias",
     },
-    forms={
-        **FORMS,
-        "positions": with_leading_rows(_unused_positions),
-        "segments": with_trailing_rows(lambda config: int(config["type_vocab_size"])),
-    },
     prefix="roberta.",
     unprefixed=("lm_head.",),
-    legacy_suffixes=LEGACY_SUFFIXES,
-    tied_weights={"lm_head.decoder.weight": "embedding.weight", "lm_head.decoder.bias": "readout.bias"},
-    ignored=BUFFERS,
+    tied_weights=_tied_to("lm_head.decoder"),
     dropped={r"pooler\.dense\.(weight|bias)": "a pooler"},
-    optional_heads={"readout": MASKED_LM_HEAD},
+    optional_heads={"readout": "masked-LM head"},
     phase=_masked_phase("sentences"),
     frame=Frame("cls A sep", "cls A sep sep B sep", segments=False),
-    example_command=EXAMPLE_COMMAND,
-    pipeline="fill-mask",
 )
-ALBERT = NameMap(
+ALBERT_LAYER = "encoder.albert_layer_groups.{}.albert_layers.0."
+ALBERT = replace(
+    BERT,
     slugs=("albert",),
     model_type="albert",
     architecture="AlbertForPreTraining",
     settings={
-        **SETTINGS,
-        "segments": ("type_vocab_size",),
-        "embedding": ("embedding_size",),
-        "share": ("num_hidden_groups",),
+        **BERT.settings,
+        "width": ("hidden_size", 4096),
+        "heads": ("num_attention_heads", 64),
+        "inner": ("intermediate_size", 16384),
+        "dropout": (("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
+        "embedding": ("embedding_size", 128),
+        "share": ("num_hidden_groups", 1),
     },
-    defaults={
-        **DEFAULTS,
-        "hidden_size": 4096,
-        "num_attention_heads": 64,
-        "intermediate_size": 16384,
-        "hidden_dropout_prob": 0.0,
-        "embedding_size": 128,
-        "num_hidden_groups": 1,
-        "hidden_act": "gelu_new",
+    other_defaults={"hidden_act": "gelu_new"},
+    allowed_values=lambda settings: {
+        "hidden_act": ("gelu_new", "gelu_pytorch_tanh", "gelu"),
+        "position_embedding_type": ("absolute",),
+        "inner_group_num": (1,),
+        "num_hidden_groups": (1, settings["layers"]),
     },
-    allowed_values=_albert_values,
     expressible={"exact": lambda config: True},  # expressed by hidden_act
     adjust_settings=_read_albert,
     adjust_config=_write_albert,
     names={
-        **EMBEDDING_NAMES,
-        **ALBERT_LAYER_NAMES,
+        **BERT.names,
         "lift": "encoder.embedding_hidden_mapping_in",
+        "attending.{}.attention.join": SPLIT_QKV(
+            *(f"{ALBERT_LAYER}attention.{part}" for part in ("query", "key", "value"))
+        ),
+        "attending.{}.attention.out": f"{ALBERT_LAYER}attention.dense",
+        "attending.{}.norm": f"{ALBERT_LAYER}attention.LayerNorm",
+        "feeding.{}.wide": f"{ALBERT_LAYER}ffn",
+        "feeding.{}.narrow": f"{ALBERT_LAYER}ffn_output",
+        "feeding.{}.norm": f"{ALBERT_LAYER}full_layer_layer_norm",
         "pooler": "pooler",
         "readout.dense": "predictions.dense",
         "readout.norm": "predictions.LayerNorm",
         "readout.bias": "predictions.bias",
         "next_sentence": "sop_classifier.classifier",
     },
-    forms=FORMS,
     prefix="albert.",
     unprefixed=("predictions.", "sop_classifier."),
-    legacy_suffixes=LEGACY_SUFFIXES,
-    tied_weights={"predictions.decoder.weight": "embedding.weight", "predictions.decoder.bias": "readout.bias"},
-    ignored=BUFFERS,
-    optional_heads={"readout": MASKED_LM_HEAD, "pooler": POOLER, "next_sentence": "sentence-order head"},
+    tied_weights=_tied_to("predictions.decoder"),
+    optional_heads={**BERT.optional_heads, "next_sentence": "sentence-order head"},
     shares_layers=True,
-    phase=_masked_phase("pairs"),
-    frame=Frame("cls A sep", "cls A sep B:1 sep:1"),
-    example_command=EXAMPLE_COMMAND,
-    pipeline="fill-mask",
 )
 NAME_MAPS = (BERT, ROBERTA, ALBERT)

@@ -8,52 +8,10 @@ the exact function.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
-from nextword.conversion.name_map import TRANSPOSED, NameMap, Settings
-
-SETTINGS = {
-    "width": ("n_embd",),
-    "layers": ("n_layer",),
-    "heads": ("n_head",),
-    "window": ("n_positions", "n_ctx"),  # transformers uses the first
-    "dropout": ("resid_pdrop", "embd_pdrop", "attn_pdrop"),
-    "epsilon": ("layer_norm_epsilon",),
-}
-KEY_ALIASES = {
-    "hidden_size": "n_embd",
-    "num_hidden_layers": "n_layer",
-    "num_attention_heads": "n_head",
-    "max_position_embeddings": "n_positions",
-}
-DEFAULTS = {"n_embd": 768, "n_layer": 12, "n_head": 12, "resid_pdrop": 0.1, "layer_norm_epsilon": 1e-5}
-BLOCK_NAMES = {
-    "blocks.{}.norm1": "h.{}.ln_1",
-    "blocks.{}.attention.join": "h.{}.attn.c_attn",
-    "blocks.{}.attention.out": "h.{}.attn.c_proj",
-    "blocks.{}.norm2": "h.{}.ln_2",
-    "blocks.{}.wide": "h.{}.mlp.c_fc",
-    "blocks.{}.narrow": "h.{}.mlp.c_proj",
-}
-FORMS = dict.fromkeys(
-    ("blocks.{}.attention.join", "blocks.{}.attention.out", "blocks.{}.wide", "blocks.{}.narrow"), TRANSPOSED
-)
-MASKS = (r"h\.\d+\.attn\.(bias|masked_bias)", "position_ids")
-
-
-def _gpt1_values(settings: Settings) -> dict[str, Sequence[Any]]:
-    return {"afn": ("gelu",)}
-
-
-def _gpt2_values(settings: Settings) -> dict[str, Sequence[Any]]:
-    return {
-        "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
-        "n_inner": (None, 4 * settings["width"]),
-        "scale_attn_weights": (True,),
-        "scale_attn_by_inverse_layer_idx": (False,),
-        "add_cross_attention": (False,),
-    }
+from nextword.conversion.name_map import TRANSPOSED, NameMap
 
 
 def _is_dense(config: Any) -> bool:
@@ -61,33 +19,55 @@ def _is_dense(config: Any) -> bool:
     return config.layers == 1 or config.band >= config.window
 
 
-GPT1 = NameMap(
-    slugs=("gpt1",),
-    model_type="openai-gpt",
-    architecture="OpenAIGPTLMHeadModel",
-    settings=SETTINGS,
-    defaults={**DEFAULTS, "n_positions": 512},
-    allowed_values=_gpt1_values,
-    names={"embedding": "tokens_embed", "positions": "positions_embed", **BLOCK_NAMES},
-    forms=FORMS,
-    prefix="transformer.",
-    tied_weights={"lm_head.weight": "embedding.weight"},
-    ignored=MASKS,
-    key_aliases=KEY_ALIASES,
-)
 GPT2 = NameMap(
     slugs=("gpt2", "gpt3"),
     model_type="gpt2",
     architecture="GPT2LMHeadModel",
-    settings=SETTINGS,
-    defaults={**DEFAULTS, "n_positions": 1024},
-    allowed_values=_gpt2_values,
-    names={"embedding": "wte", "positions": "wpe", **BLOCK_NAMES, "norm": "ln_f"},
-    forms=FORMS,
+    settings={
+        "width": ("n_embd", 768),
+        "layers": ("n_layer", 12),
+        "heads": ("n_head", 12),
+        "window": (("n_positions", "n_ctx"), 1024),  # transformers uses the first
+        "dropout": (("resid_pdrop", "embd_pdrop", "attn_pdrop"), 0.1),
+        "epsilon": ("layer_norm_epsilon", 1e-5),
+    },
+    allowed_values=lambda settings: {
+        "activation_function": ("gelu_new", "gelu_pytorch_tanh"),
+        "n_inner": (None, 4 * settings["width"]),
+        "scale_attn_weights": (True,),
+        "scale_attn_by_inverse_layer_idx": (False,),
+        "add_cross_attention": (False,),
+    },
+    key_aliases={
+        "hidden_size": "n_embd",
+        "num_hidden_layers": "n_layer",
+        "num_attention_heads": "n_head",
+        "max_position_embeddings": "n_positions",
+    },
+    expressible={"bias": lambda config: True, "band": _is_dense},
+    names={
+        "embedding": "wte",
+        "positions": "wpe",
+        "blocks.{}.norm1": "h.{}.ln_1",
+        "blocks.{}.attention.join": TRANSPOSED("h.{}.attn.c_attn"),
+        "blocks.{}.attention.out": TRANSPOSED("h.{}.attn.c_proj"),
+        "blocks.{}.norm2": "h.{}.ln_2",
+        "blocks.{}.wide": TRANSPOSED("h.{}.mlp.c_fc"),
+        "blocks.{}.narrow": TRANSPOSED("h.{}.mlp.c_proj"),
+        "norm": "ln_f",
+    },
     prefix="transformer.",
     tied_weights={"lm_head.weight": "embedding.weight"},
-    ignored=MASKS,
-    key_aliases=KEY_ALIASES,
-    expressible={"bias": lambda config: True, "band": _is_dense},
+    ignored=(r"h\.\d+\.attn\.(bias|masked_bias)", "position_ids"),
+)
+GPT1 = replace(
+    GPT2,
+    slugs=("gpt1",),
+    model_type="openai-gpt",
+    architecture="OpenAIGPTLMHeadModel",
+    settings={**GPT2.settings, "window": (("n_positions", "n_ctx"), 512)},
+    allowed_values=lambda settings: {"afn": ("gelu",)},
+    expressible={},
+    names={**GPT2.names, "embedding": "tokens_embed", "positions": "positions_embed"},
 )
 NAME_MAPS = (GPT1, GPT2)

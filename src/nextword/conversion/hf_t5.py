@@ -9,7 +9,8 @@ layers of a stack share, are stored in its first layer there.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from nextword.conversion.name_map import HFConfig, NameMap, Settings
@@ -17,38 +18,13 @@ from nextword.core.types import Vocabulary
 from nextword.tokenizers.hf_export import Frame
 from nextword.tokenizers.special_tokens import MARKS
 
-SETTINGS = {
-    "width": ("d_model",),
-    "layers": ("num_layers",),
-    "decoder_layers": ("num_decoder_layers",),
-    "heads": ("num_heads",),
-    "head": ("d_kv",),
-    "inner": ("d_ff",),
-    "buckets": ("relative_attention_num_buckets",),
-    "distance": ("relative_attention_max_distance",),
-    "dropout": ("dropout_rate",),
-    "epsilon": ("layer_norm_epsilon",),
-}
-DEFAULTS = {
-    "d_model": 512,
-    "num_layers": 6,
-    "num_heads": 8,
-    "d_kv": 64,
-    "d_ff": 2048,
-    "relative_attention_num_buckets": 32,
-    "relative_attention_max_distance": 128,
-    "dropout_rate": 0.1,
-    "layer_norm_epsilon": 1e-6,
-    "feed_forward_proj": "relu",
-}
-
 
 def _attention_names(ours: str, theirs: str) -> dict[str, str]:
     return {f"{ours}.{a}": f"{theirs}.{b}" for a, b in (("q", "q"), ("k", "k"), ("v", "v"), ("out", "o"))}
 
 
-def _tensor_names(wide: Mapping[str, str]) -> dict[str, str | tuple[str, ...]]:
-    names: dict[str, str | tuple[str, ...]] = {"embedding": "shared"}
+def _tensor_names(wide: Mapping[str, str]) -> dict[str, str]:
+    names: dict[str, str] = {"embedding": "shared"}
     for side, last in (("encoder", 1), ("decoder", 2)):
         here, there = f"{side}.blocks.{{}}.", f"{side}.block.{{}}.layer."
         names[f"{side}.norm"] = f"{side}.final_layer_norm"
@@ -68,14 +44,6 @@ def _is_gated(config: HFConfig) -> bool:
     return str(config.get("feed_forward_proj", "relu")).startswith("gated")
 
 
-def _values_1_0(settings: Settings) -> dict[str, Sequence[Any]]:
-    return {"feed_forward_proj": ("relu",), "is_encoder_decoder": (True,), "is_decoder": (False,)}
-
-
-def _values_1_1(settings: Settings) -> dict[str, Sequence[Any]]:
-    return {"feed_forward_proj": ("gated-gelu",), "is_encoder_decoder": (True,), "is_decoder": (False,)}
-
-
 def _read_settings(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
     settings["gated"] = _is_gated(config)
     settings["tied"] = config.get("tie_word_embeddings") is not False
@@ -91,37 +59,53 @@ def _write_config(config: dict[str, Any], settings: Settings, vocabulary: Vocabu
     config["pad_token_id"] = next((vocabulary.special[n] for n in MARKS["pad"] if n in vocabulary.special), None)
 
 
-SHARED: dict[str, Any] = {
-    "slugs": ("t5",),
-    "model_type": "t5",
-    "architecture": "T5ForConditionalGeneration",
-    "settings": SETTINGS,
-    "defaults": DEFAULTS,
-    "null_defaults": {"decoder_layers": 0},
-    "expressible": {"gated": lambda config: True, "tied": lambda config: True},
-    "adjust_settings": _read_settings,
-    "adjust_config": _write_config,
-    "phase": lambda settings: {"objective": {"kind": "seq2seq"}, "batches": {"kind": "sequences", "rows": 1}},
-    "frame": Frame("A sep", "A sep B sep", segments=False),
-    "example_command": 'nextword generate {} "Thank you ___ me to your party ___ week."',
-    "pipeline": "",
-}
 EMBEDDING_COPIES = {f"{side}.embed_tokens.weight": "embedding.weight" for side in ("encoder", "decoder")}
-NAME_MAPS = (
-    NameMap(
-        **SHARED,
-        matches_config=lambda config: not _is_gated(config),
-        matches_model=lambda config: not config.gated and config.tied,
-        allowed_values=_values_1_0,
-        names=_tensor_names({"wide": "wi"}),
-        tied_weights={"lm_head.weight": "embedding.weight", **EMBEDDING_COPIES},
-    ),
-    NameMap(
-        **SHARED,
-        matches_config=_is_gated,
-        matches_model=lambda config: config.gated and not config.tied,
-        allowed_values=_values_1_1,
-        names={**_tensor_names({"wide": "wi_0", "gate": "wi_1"}), "readout": "lm_head"},
-        ignored=tuple(name.replace(".", r"\.") for name in EMBEDDING_COPIES),
-    ),
+T5_1_0 = NameMap(
+    slugs=("t5",),
+    model_type="t5",
+    architecture="T5ForConditionalGeneration",
+    settings={
+        "width": ("d_model", 512),
+        "layers": ("num_layers", 6),
+        "decoder_layers": ("num_decoder_layers", None),
+        "heads": ("num_heads", 8),
+        "head": ("d_kv", 64),
+        "inner": ("d_ff", 2048),
+        "buckets": ("relative_attention_num_buckets", 32),
+        "distance": ("relative_attention_max_distance", 128),
+        "dropout": ("dropout_rate", 0.1),
+        "epsilon": ("layer_norm_epsilon", 1e-6),
+    },
+    other_defaults={"feed_forward_proj": "relu"},
+    null_defaults={"decoder_layers": 0},
+    allowed_values=lambda settings: {
+        "feed_forward_proj": ("relu",),
+        "is_encoder_decoder": (True,),
+        "is_decoder": (False,),
+    },
+    matches_config=lambda config: not _is_gated(config),
+    matches_model=lambda config: not config.gated and config.tied,
+    expressible={"gated": lambda config: True, "tied": lambda config: True},
+    adjust_settings=_read_settings,
+    adjust_config=_write_config,
+    names=_tensor_names({"wide": "wi"}),
+    tied_weights={"lm_head.weight": "embedding.weight", **EMBEDDING_COPIES},
+    phase=lambda settings: {"objective": {"kind": "seq2seq"}, "batches": {"kind": "sequences", "rows": 1}},
+    frame=Frame("A sep", "A sep B sep", segments=False),
+    example_command='nextword generate {} "Thank you ___ me to your party ___ week."',
+    pipeline="",
 )
+T5_1_1 = replace(
+    T5_1_0,
+    allowed_values=lambda settings: {
+        "feed_forward_proj": ("gated-gelu",),
+        "is_encoder_decoder": (True,),
+        "is_decoder": (False,),
+    },
+    matches_config=_is_gated,
+    matches_model=lambda config: config.gated and not config.tied,
+    names={**_tensor_names({"wide": "wi_0", "gate": "wi_1"}), "readout": "lm_head"},
+    tied_weights={},
+    ignored=tuple(name.replace(".", r"\.") for name in EMBEDDING_COPIES),
+)
+NAME_MAPS = (T5_1_0, T5_1_1)

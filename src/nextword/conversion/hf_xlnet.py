@@ -7,7 +7,6 @@ read with our default and gives the same numbers for a text without a past.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from nextword.conversion.name_map import HFConfig, NameMap, Settings, one_to_one
@@ -34,16 +33,6 @@ AXES_SWAPPED = one_to_one(lambda ours, config: ours.transpose(0, 1), lambda thei
 WITH_TWO_AXES = one_to_one(lambda ours, config: ours[None, None], lambda theirs, config: theirs[0, 0])
 
 
-def _values(settings: Settings) -> dict[str, Sequence[Any]]:
-    return {
-        "ff_activation": ("gelu",),
-        "attn_type": ("bi",),
-        "untie_r": (True,),
-        "bi_data": (False,),
-        "d_head": (settings["width"] // max(settings["heads"], 1), None),
-    }
-
-
 def _read_settings(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
     settings["max_distance"] = max(settings["max_distance"], 0)  # transformers writes −1 for none
     return []
@@ -59,58 +48,44 @@ XLNET = NameMap(
     model_type="xlnet",
     architecture="XLNetLMHeadModel",
     settings={
-        "width": ("d_model",),
-        "layers": ("n_layer",),
-        "heads": ("n_head",),
-        "inner": ("d_inner",),
-        "memory": ("mem_len",),
-        "dropout": ("dropout",),
-        "max_distance": ("clamp_len",),
-        "epsilon": ("layer_norm_eps",),
-        "init_std": ("initializer_range",),
+        "width": ("d_model", 1024),
+        "layers": ("n_layer", 24),
+        "heads": ("n_head", 16),
+        "inner": ("d_inner", 4096),
+        "memory": ("mem_len", 512),
+        "dropout": ("dropout", 0.1),
+        "max_distance": ("clamp_len", -1),
+        "epsilon": ("layer_norm_eps", 1e-12),
+        "init_std": ("initializer_range", 0.02),
     },
-    defaults={
-        "d_model": 1024,
-        "n_layer": 24,
-        "n_head": 16,
-        "d_inner": 4096,
-        "mem_len": 512,
-        "dropout": 0.1,
-        "clamp_len": -1,
-        "layer_norm_eps": 1e-12,
-        "initializer_range": 0.02,
+    allowed_values=lambda settings: {
+        "ff_activation": ("gelu",),
+        "attn_type": ("bi",),
+        "untie_r": (True,),
+        "bi_data": (False,),
+        "d_head": (settings["width"] // max(settings["heads"], 1), None),
     },
-    allowed_values=_values,
     key_aliases={"hidden_size": "d_model", "num_hidden_layers": "n_layer", "num_attention_heads": "n_head"},
     null_defaults={"memory": 384},
     adjust_settings=_read_settings,
     adjust_config=_write_config,
     names={
         "embedding": "word_embedding",
-        "blank": "mask_emb",
-        ATTENTION + "query.weight": HF_ATTENTION + "q",
-        ATTENTION + "key.weight": HF_ATTENTION + "k",
-        ATTENTION + "value.weight": HF_ATTENTION + "v",
-        ATTENTION + "distance.weight": HF_ATTENTION + "r",
-        ATTENTION + "out.weight": HF_ATTENTION + "o",
-        ATTENTION + "content_bias": HF_ATTENTION + "r_w_bias",
-        ATTENTION + "distance_bias": HF_ATTENTION + "r_r_bias",
-        ATTENTION + "segment_bias": HF_ATTENTION + "r_s_bias",
-        ATTENTION + "segments": HF_ATTENTION + "seg_embed",
+        "blank": WITH_TWO_AXES("mask_emb"),
+        ATTENTION + "query.weight": HEADS_LAST_TRANSPOSED(HF_ATTENTION + "q"),
+        ATTENTION + "key.weight": HEADS_LAST_TRANSPOSED(HF_ATTENTION + "k"),
+        ATTENTION + "value.weight": HEADS_LAST_TRANSPOSED(HF_ATTENTION + "v"),
+        ATTENTION + "distance.weight": HEADS_LAST_TRANSPOSED(HF_ATTENTION + "r"),
+        ATTENTION + "out.weight": HEADS_LAST(HF_ATTENTION + "o"),
+        ATTENTION + "content_bias": WITHOUT_MIDDLE_AXIS(HF_ATTENTION + "r_w_bias"),
+        ATTENTION + "distance_bias": WITHOUT_MIDDLE_AXIS(HF_ATTENTION + "r_r_bias"),
+        ATTENTION + "segment_bias": WITHOUT_MIDDLE_AXIS(HF_ATTENTION + "r_s_bias"),
+        ATTENTION + "segments": AXES_SWAPPED(HF_ATTENTION + "seg_embed"),
         "blocks.{}.norm1": HF_ATTENTION + "layer_norm",
         "blocks.{}.wide": "layer.{}.ff.layer_1",
         "blocks.{}.narrow": "layer.{}.ff.layer_2",
         "blocks.{}.norm2": "layer.{}.ff.layer_norm",
         "readout.bias": "lm_loss.bias",
-    },
-    forms={
-        **dict.fromkeys((ATTENTION + part for part in ("query", "key", "value", "distance")), HEADS_LAST_TRANSPOSED),
-        ATTENTION + "out": HEADS_LAST,
-        **dict.fromkeys(
-            (f"{ATTENTION}{part}_bias" for part in ("content", "distance", "segment")), WITHOUT_MIDDLE_AXIS
-        ),
-        ATTENTION + "segments": AXES_SWAPPED,
-        "blank": WITH_TWO_AXES,
     },
     prefix="transformer.",
     unprefixed=("lm_loss.",),

@@ -44,6 +44,7 @@ from nextword.conversion.base import (
     check_changes,
     check_model_settings,
     create_run,
+    describe_origin,
     folder_size,
     last_value,
     move_into_place,
@@ -57,7 +58,7 @@ from nextword.conversion.hf_gpt import NAME_MAPS as GPT
 from nextword.conversion.hf_t5 import NAME_MAPS as T5
 from nextword.conversion.hf_xlnet import NAME_MAPS as XLNET
 from nextword.conversion.name_map import NameMap
-from nextword.core.errors import DataError, InvalidSetting, MissingFile, NextwordError, Unsupported
+from nextword.core.errors import DataError, MissingFile, NextwordError, Unsupported, invalid
 from nextword.core.protocols import Autoregressive
 from nextword.data.text_to_text import is_tasks, list_prefixes
 from nextword.models import model_class
@@ -105,12 +106,10 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     loaded = name_map.read_tensors(network.state_dict(), files, config, str(source))
     network.load_state_dict(loaded.tensors, assign=True)
     progress(f"writing {target.name}", 0, None)
-    data = {phase.name: f"unknown; the model was read from {source.name}" for phase in recipe.phases}
     checksums = {path.name: checksum(path) for path in (source / "config.json", *files.files)}
-    origin: dict[str, Any] = {"from": source.name, "format": NAME, "files": checksums}
-    if loaded.initialized:
-        origin["drawn"] = loaded.initialized
-    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, data=data, converted=origin)
+    initialized = {"initialized": loaded.initialized} if loaded.initialized else {}
+    origin = describe_origin(source, NAME, recipe, files=checksums, **initialized)
+    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, **origin)
     facts = network_facts(num_parameters, recipe, tokenizer)
     use = name_map.example_command.format(target)
     return Conversion(target, RUN_FORMAT, folder_size(target), facts, use, notes + loaded.notes)
@@ -351,11 +350,7 @@ def _open_pickle(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
 
 def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
     check_changes(changes, ("huggingface.dtype",))
-    dtype = last_value(changes, "float32")
-    if dtype not in DTYPES:
-        raise InvalidSetting(
-            f"--set huggingface.dtype={dtype}: use one of {', '.join(DTYPES)}.", key="huggingface.dtype", value=dtype
-        )
+    dtype = last_value(changes, "float32", DTYPES)
     progress(f"reading {source.name}", 0, None)
     run = open_run(source, _require_name_map)
     recipe, tokenizer, network = run.recipe, run.tokenizer, run.network
@@ -408,11 +403,7 @@ def _choose_name_map(slug: str, config: Any) -> NameMap:
 def _to_dtype(tensor: Tensor, name: str, dtype: str) -> Tensor:
     converted = tensor.to(DTYPES[dtype])
     if not torch.equal(converted.isfinite(), tensor.isfinite()):
-        raise InvalidSetting(
-            f"{name} has values that {dtype} cannot represent. Use float32 or bfloat16.",
-            key="huggingface.dtype",
-            value=dtype,
-        )
+        raise invalid("huggingface.dtype", dtype, f"cannot represent {name}. Use float32 or bfloat16.", "--set")
     return converted
 
 
@@ -465,7 +456,7 @@ def _write_notes(run: OpenedRun, name_map: NameMap, like: Any, num_zeros: int, h
     extra = like.num_parameters() - run.network.num_parameters()
     if name_map.shares_layers and extra:
         notes.append(f"{name_map.architecture} shares whole layers or none: {extra:,} weights are written repeatedly.")
-    for head in (run.run.manifest.get("converted") or {}).get("drawn", ()):
+    for head in (run.run.manifest.get("converted") or {}).get("initialized", ()):
         notes.append(
             f"The {name_map.optional_heads[head]} was initialized randomly when this run was read, and not trained."
         )

@@ -43,8 +43,13 @@ Settings = Mapping[str, Any]  # our [model] settings
 
 @dataclass(frozen=True)
 class TensorForm:
+    """An arrangement. In a table, FORM("their.name") says that the tensor of this name is arranged so."""
+
     write: Callable[[Tensor, HFConfig], Sequence[Tensor]]  # ours → theirs, one for each of their names
     read: Callable[[Sequence[Tensor], HFConfig], Tensor]  # theirs → ours
+
+    def __call__(self, *names: str) -> tuple[TensorForm, tuple[str, ...]]:
+        return self, names
 
 
 def one_to_one(write: Callable[[Tensor, HFConfig], Tensor], read: Callable[[Tensor, HFConfig], Tensor]) -> TensorForm:
@@ -107,10 +112,11 @@ class NameMap:
     architecture: str  # the class in transformers that has all these tensors
 
     # Settings
-    settings: Mapping[str, tuple[str, ...]]  # our name → their keys: the first is read, all are written
-    defaults: Mapping[str, Any]  # of their keys, where config.json lacks them
+    settings: Mapping[str, tuple[str | tuple[str, ...], Any]]
+    # our name → their key, or keys (the first is read, all are written), and its value where config.json lacks it
     allowed_values: Callable[[Settings], Mapping[str, Sequence[Any]]]
     # their keys → the values that our network can compute; the first one is written
+    other_defaults: Mapping[str, Any] = field(default_factory=dict)  # of keys that are no settings of ours
     matches_config: Callable[[HFConfig], bool] = lambda config: True  # whether this table is for this config.json
     matches_model: Callable[[Any], bool] = lambda config: True  # the same for a Config of ours
     key_aliases: Mapping[str, str] = field(default_factory=dict)  # other keys in config.json → the key
@@ -123,9 +129,8 @@ class NameMap:
     # correct their config.json in place before writing
 
     # Tensors
-    names: Mapping[str, str | tuple[str, ...]] = field(default_factory=dict)
-    # our module or parameter → theirs, {} for the layer number; a tuple where they have several tensors for one
-    forms: Mapping[str, TensorForm] = field(default_factory=dict)  # our module or parameter → arrangement there
+    names: Mapping[str, str | tuple[TensorForm, tuple[str, ...]]] = field(default_factory=dict)
+    # our module or parameter → theirs, {} for the layer number; FORM(theirs, …) if it is arranged differently there
     prefix: str = ""  # of all their names; folders without it are read too
     unprefixed: tuple[str, ...] = ()  # beginnings of their names that have no prefix: heads
     legacy_suffixes: Mapping[str, str] = field(default_factory=dict)  # old ends of their names → today's
@@ -149,7 +154,7 @@ class NameMap:
         """Our settings from config.json, and notes for the user."""
         config = self.complete_config(config)
         settings, notes = {}, []
-        for name, keys in self.settings.items():
+        for name, keys in self._keys().items():
             values = {key: config[key] for key in keys if config.get(key) is not None}
             if name in self.null_defaults and not any(values.values()):
                 default = self.null_defaults[name]
@@ -174,7 +179,13 @@ class NameMap:
 
     def complete_config(self, config: HFConfig) -> dict[str, Any]:
         """config.json with defaults, under the keys of this table."""
-        return {**self.defaults, **{self.key_aliases.get(key, key): value for key, value in config.items()}}
+        defaults = {keys[0]: self.settings[name][1] for name, keys in self._keys().items()}
+        given = {self.key_aliases.get(key, key): value for key, value in config.items()}
+        return {**defaults, **self.other_defaults, **given}
+
+    def _keys(self) -> dict[str, tuple[str, ...]]:
+        """Our settings → their keys."""
+        return {name: (keys,) if isinstance(keys, str) else keys for name, (keys, _) in self.settings.items()}
 
     def write_config(self, config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
         """config.json from a Config of ours; raises where transformers cannot express it."""
@@ -189,7 +200,7 @@ class NameMap:
                     ability=f.name,
                 )
         result: dict[str, Any] = {"architectures": [self.architecture], "model_type": self.model_type}
-        result |= {key: settings[name] for name, keys in self.settings.items() for key in keys}
+        result |= {key: settings[name] for name, keys in self._keys().items() for key in keys}
         result |= {key: allowed[0] for key, allowed in self.allowed_values(settings).items()}
         result |= {"tie_word_embeddings": True} if self.tied_weights else {}
         self.adjust_config(result, settings, vocabulary)
@@ -204,9 +215,8 @@ class NameMap:
         module, _, parameter = pattern.rpartition(".")
         is_parameter = pattern in self.names  # the table names the parameter itself, not its module
         theirs = self.names[pattern if is_parameter else module]
-        patterns = [theirs] if isinstance(theirs, str) else theirs
-        names = [pattern.format(*numbers) + ("" if is_parameter else f".{parameter}") for pattern in patterns]
-        return names, self.forms.get(pattern, self.forms.get(module, UNCHANGED))
+        form, patterns = UNCHANGED(theirs) if isinstance(theirs, str) else theirs
+        return [theirs.format(*numbers) + ("" if is_parameter else f".{parameter}") for theirs in patterns], form
 
     def read_tensors(
         self, wanted: Mapping[str, Tensor], source: TensorSource, config: HFConfig, where: str

@@ -23,13 +23,14 @@ from nextword.conversion.base import (
     Progress,
     check_changes,
     create_run,
+    describe_origin,
     folder_size,
     last_value,
     network_facts,
     open_run,
     require_bool,
 )
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import DataError
 from nextword.core.io import write_atomically
 from nextword.data.word_vectors import Vectors, has_vectors, read_vectors
 from nextword.models import model_class
@@ -84,9 +85,8 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress,
     cls: Any = model_class(recipe.slug)
     network = cls.from_vectors(cls.Config(**recipe.model), vocabulary(tokenizer), torch.from_numpy(matrix))
     progress(f"writing {target.name}", 0, None)
-    data = {phase.name: f"unknown; the vectors were read from {source.name}" for phase in recipe.phases}
-    origin = {"from": source.name, "format": NAMES[has_header], "checksum": checksum(source)}
-    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, data=data, converted=origin)
+    origin = describe_origin(source, NAMES[has_header], recipe, checksum=checksum(source))
+    num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, **origin)
     facts = network_facts(num_parameters, recipe, tokenizer)
     use = f"nextword embed {target} --nearest {_example_word(words)}"
     return Conversion(target, RUN_FORMAT, folder_size(target), facts, use, notes)
@@ -94,13 +94,7 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress,
 
 def write(source: Path, target: Path, changes: Sequence[str], progress: Progress, has_header: bool) -> Conversion:
     check_changes(changes, ("vectors.digits",))
-    digits = last_value(changes, str(MAX_DIGITS))
-    if not digits.isdigit() or not 1 <= int(digits) <= MAX_DIGITS:
-        raise InvalidSetting(
-            f"--set vectors.digits={digits}: use 1 to {MAX_DIGITS}; {MAX_DIGITS} lose nothing.",
-            key="vectors.digits",
-            value=digits,
-        )
+    digits = last_value(changes, str(MAX_DIGITS), list(map(str, range(1, MAX_DIGITS + 1))))
     opened = open_run(source, lambda run, cls: None)  # any network may have a table of words: `word_vectors` checks
     vectors = word_vectors(opened.network, opened.tokenizer, str(source))
     write_vectors(target, vectors, has_header, int(digits), progress)
