@@ -60,14 +60,14 @@ def test_a_file_of_prompts(cli: Cli, js: Js, trained: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--beam", "0"], "--beam 0"),
+        (["--beam", "0"], "--beam"),
         (["--n-best", "3"], "--beam WIDTH"),
         (["--set", "beam.groups=2"], "--beam WIDTH"),
         (["--set", "beam.coverage=0.2", "--temperature", "0"], "--beam WIDTH"),
         (["--beam", "4", "--set", "beam.normalization=gnmt"], "beam.length_penalty"),
         (["--beam", "4", "--set", "beam.diversity=1"], "beam.groups"),
-        (["--beam", "4", "--set", "beam.width=9"], "expected beam.KEY=VALUE"),
-        (["--beam", "4", "--set", "beam.group=2"], "'groups'"),
+        (["--beam", "4", "--set", "beam.width=9"], "'beam.width'"),
+        (["--beam", "4", "--set", "beam.group=2"], "'beam.groups'"),
         (["--beam", "4", "--set", "beam.coverage=much"], "expected a number"),
         (["--beam", "4", "--n-best", "5"], "5"),
         (["--beam", "4", "--n-best", "0"], "0"),

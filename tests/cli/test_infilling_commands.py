@@ -59,7 +59,7 @@ def test_what_it_cannot_do_comes_with_advice(cli: Cli, bert: Path, tmp_path: Pat
         (["next", bert, ""], '"___"'),
         (["next", bert, "the [MASK] of"], "___"),
         (["next", bert, "the [MASK] of ___"], "Write ___"),
-        (["next", bert, "the ___", "-k", "0"], "k = 0"),
+        (["next", bert, "the ___", "-k", "0"], "--top"),
         (["generate", bert, "the king"], "can generate"),
         (["generate", bert, "--file", lines], "can generate"),
         (["evaluate", bert, "--cache"], "--cache"),

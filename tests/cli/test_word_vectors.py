@@ -232,7 +232,7 @@ def _words(place: Path) -> set[str]:
         (("--analogy", "king +"), "sum"),
         (("--analogy", "king - king"), "king"),
         (("--nearest", "king", "--analogy", "king - house"), "--analogy"),
-        (("lines.txt", "--nearest", "king"), "no file of texts"),
+        (("lines.txt", "--nearest", "king"), "Leave FILE out"),
         (("--nearest", "king", "--out", "v.npy"), "--out"),
     ],
 )

@@ -150,7 +150,7 @@ def same_queries(network: Any, peer: Any, inputs: Inputs, at: Tensor) -> None:
 
 
 def drawn(made: Conversion) -> list[str]:
-    return json.loads((made.target / "manifest.json").read_text())["converted"].get("drawn", [])  # type: ignore[no-any-return]
+    return json.loads((made.target / "manifest.json").read_text())["converted"].get("initialized", [])  # type: ignore[no-any-return]
 
 
 def same_ids(run: OpenedRun, peer: Any, framed: bool = True) -> None:

@@ -85,11 +85,18 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
         except BrokenPipeError:  # `nextword generate … | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at exit
             raise typer.Exit(0) from None
-        except (NextwordError, OSError) as error:  # OSError: disk full, no permission, a file in place of a folder
-            error_console.print(f"[bold red]error[/]: {escape(str(error))}", soft_wrap=True)
-            raise typer.Exit(1) from None
+        except NextwordError as error:
+            _exit_with_error(str(error))
+        except OSError as error:  # disk full, no permission, a file in place of a folder
+            place = f"{error.filename}: " if error.filename else ""
+            _exit_with_error(f"{place}{error.strerror or error}. Check that the path exists and is writable.")
 
     return run
+
+
+def _exit_with_error(message: str) -> NoReturn:
+    error_console.print(f"[bold red]error[/]: {escape(message)}", soft_wrap=True)
+    raise typer.Exit(1) from None
 
 
 def exit_interrupted(command: str, done: str = "progress is saved") -> NoReturn:

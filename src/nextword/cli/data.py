@@ -81,8 +81,8 @@ def data(
     if out or any(filters.values()):
         if not name or not out or not any(filters.values()) or source or download:
             raise InvalidSetting(
-                f"Cleaning needs a text, {', '.join(filters)}, and a new folder: nextword data NAME --deduplicate "
-                "--out FOLDER.",
+                "Cleaning needs a text, a filter (--deduplicate, --quality or --decontaminate) and a new folder: "
+                "nextword data NAME --deduplicate --out FOLDER.",
                 key="out",
             )
         _clean(name, out, deduplicate, quality, decontaminate or [], seed, json, quiet)

@@ -39,7 +39,7 @@ from nextword.comparison.translation import (
     default_pairs,
     score_translator,
 )
-from nextword.core.errors import NextwordError, RunError, Unsupported, invalid
+from nextword.core.errors import NextwordError, RunError, Unsupported, invalid, unknown
 from nextword.core.io import replace_nonfinite, restore_infinities
 from nextword.core.types import Sample, Stop
 from nextword.data.builtin import default_name
@@ -49,6 +49,7 @@ from nextword.data.parallel import open_parallel
 from nextword.evaluation.likelihood import evaluate_stream, token_surprisal
 from nextword.lm.base import TextModel
 from nextword.lm.loading import load
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.model_card import write_card
 from nextword.models import MODELS, title
 from nextword.recipe import Recipe, load_recipe, parse_recipe, recipe_names, recipe_tables, short_authors
@@ -163,7 +164,7 @@ def make_plan(folder: Path, names: Sequence[str], data: str, minutes: float, cha
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise RunError(f"{folder} has other files. Choose another --out.", path=folder)
     if minutes <= 0:
-        raise invalid("minutes", minutes, "must be positive.", "--minutes")
+        raise invalid("minutes", minutes, "must be positive.")
     if names:
         entries = [_make_entry(name, changes) for name in names]
     else:
@@ -185,6 +186,9 @@ def _make_entry(name: str, changes: Sequence[str]) -> dict[str, Any]:
         return {"name": Path(name).name, "run": str(name)}
     if Path(name).is_dir():
         raise RunError(f"{name} is not a run folder: it has no manifest.json.", path=name)
+    if name not in recipe_names() and not name.endswith(".toml"):
+        hint = "`nextword runs` and `nextword papers` list them."
+        raise unknown("run folder or recipe", name, recipe_names(), hint=hint)
     return _recipe_entry(name.replace("/", "-").removesuffix(".toml"), name, changes)
 
 
@@ -379,7 +383,7 @@ def estimate_tokens(
 def _score(plan: Plan, entry: Mapping[str, Any], corpus: Corpus, split: str, device: str) -> dict[str, Any]:
     run = RunFolder.open(entry.get("run") or plan.folder / entry["name"])
     lm = load(run.path, device)
-    if corpus.is_parallel:
+    if isinstance(lm, Seq2SeqLM):
         return _summarize(entry, run, lm, score_translator(lm, corpus, split, plan.facts["examples"]))
     if "score" not in lm.can:
         raise Unsupported(

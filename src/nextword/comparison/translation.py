@@ -22,7 +22,7 @@ from nextword.data.corpus import Corpus
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.text_to_text import is_tasks
 from nextword.evaluation.translation import evaluate_translations, generate_targets
-from nextword.lm.base import TextModel
+from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.objectives import trains_on_pairs
 from nextword.run_folder import RunFolder
 from nextword.tokenizers.base import Tokenizer
@@ -79,7 +79,7 @@ def _last_phase(entry: Mapping[str, Any]) -> tuple[Mapping[str, Any], str]:
 
 
 def score_translator(
-    lm: TextModel, corpus: Corpus, split: str, examples: Sequence[Mapping[str, str]]
+    lm: Seq2SeqLM, corpus: Corpus, split: str, examples: Sequence[Mapping[str, str]]
 ) -> dict[str, Any]:
     """BLEU and chrF of greedy decoding with intervals, the perplexity of the targets, and the examples."""
     pairs = list(islice(corpus.documents(split), MAX_SCORED))
@@ -116,7 +116,7 @@ def choose_pairs(pairs: Iterable[Document], count: int = NUM_EXAMPLES) -> list[d
 
 
 def translate_examples(
-    lm: TextModel, examples: Sequence[Mapping[str, str]], decoding: Decoding
+    lm: Seq2SeqLM, examples: Sequence[Mapping[str, str]], decoding: Decoding
 ) -> list[dict[str, Any]]:
     """What the model writes for each source, with its attention map if it has attention."""
     texts = generate_targets(lm, [example["source"] for example in examples], decoding)
@@ -126,7 +126,7 @@ def translate_examples(
     ]
 
 
-def attention_by_word(lm: TextModel, text: str, source: str) -> dict[str, Any]:
+def attention_by_word(lm: Seq2SeqLM, text: str, source: str) -> dict[str, Any]:
     """Source and target words, including the ends of both texts, and the attention [target][source]."""
     source_words, source_word_of = split_into_words(lm.tokenizer, source)
     target_words, target_word_of = split_into_words(lm.tokenizer, text)

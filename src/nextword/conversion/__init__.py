@@ -25,7 +25,7 @@ from pathlib import Path
 
 from nextword.conversion import arpa, elmo, huggingface, word_vectors
 from nextword.conversion.base import RUN_FORMAT, Conversion, Progress, convert_run, is_run
-from nextword.core.errors import DataError, MissingFile, RunError, UnknownName, Unsupported
+from nextword.core.errors import DataError, MissingFile, RunError, Unsupported, unknown
 from nextword.ngrams.layouts import MAGIC
 
 
@@ -117,7 +117,7 @@ def _check_target(target: Path, is_file: bool) -> None:
 def _detect_source(path: Path) -> Format | None:
     """The format of a file or folder; None for a run folder."""
     if not path.exists():
-        raise MissingFile(f"There is no {path}. Give {_all_formats()}; `nextword runs` lists your runs.", path=path)
+        raise MissingFile(f"{path} does not exist. Give {_all_formats()}.", path=path)
     if is_run(path):
         return None
     for format in FORMATS:
@@ -146,8 +146,7 @@ def _detect_target(path: Path) -> Format | None:
             return format
     if path.name.lower().endswith(OTHER_FILES + COMPRESSED):
         raise DataError(
-            f"{path}: no format with this ending can be written. Use {_all_formats()}; any other name is a new run "
-            "folder.",
+            f"{path}: no format with this ending can be written. Write {_all_formats()}.",
             path=path,
         )
     return None
@@ -157,8 +156,7 @@ def _requested_target(path: Path, to: str) -> Format:
     """The format with this key, if the name of the target allows it."""
     format = next((format for format in FORMATS if format.key == to), None)
     if format is None:
-        known = [format.key for format in FORMATS]
-        raise UnknownName(f"--to {to}: use one of {', '.join(known)}.", name=to, known=known)
+        raise unknown("format", to, [format.key for format in FORMATS], where="--to")
     is_file_name = path.name.lower().endswith(OTHER_FILES + COMPRESSED) or any(f.is_target(path) for f in FORMATS)
     if format.is_folder and is_file_name:
         raise DataError(f"{path}: --to {to} writes a folder, but this name has the ending of a file.", path=path)
@@ -166,4 +164,4 @@ def _requested_target(path: Path, to: str) -> Format:
 
 
 def _all_formats() -> str:
-    return " or ".join([RUN_FORMAT, *(f"{format.name} ({format.known_by})" for format in FORMATS)])
+    return f"{RUN_FORMAT}, {', '.join(f'{format.name} ({format.known_by})' for format in FORMATS)}"

@@ -45,7 +45,7 @@ from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.subwords import byte_symbols
 from nextword.tokenizers.words import Words
 
-NAME, KNOWN_BY = "an ARPA file", ".arpa or .lm, also with .gz, .bz2, .xz or .zst"
+NAME, KNOWN_BY = "an ARPA file", ".arpa or .lm, also compressed"
 SUFFIXES = (".arpa", ".lm")
 COMPRESSED = ("", ".gz", ".bz2", ".xz", ".zst")
 DEFAULT_CONVENTION = "srilm"  # <s> has log10 p -99, which KenLM, SRILM and simpler programs all accept

@@ -228,10 +228,10 @@ def check_model_settings(recipe: Recipe) -> Any:
 def check_changes(changes: Iterable[str], known: Sequence[str]) -> None:
     """Refuse a --set that this conversion would ignore."""
     for change in changes:
-        key, _, value = change.partition("=")
-        if key.strip() not in known:
+        key = change.partition("=")[0].strip()
+        if key not in known:
             hint = f"This conversion can change {' and '.join(known)}." if known else "Leave --set out."
-            raise unknown("setting", key.strip(), known, where=f"--set {change}", hint=hint)
+            raise unknown("setting", key, known, where=f"--set {change}", hint=hint)
 
 
 def last_value(changes: Sequence[str], default: str, allowed: Collection[str] | None = None) -> str:

@@ -49,7 +49,7 @@ from nextword.run_folder import RunFolder, checksum, translate_disk_full
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import EOS, UNKNOWN, Words
 
-NAME, KNOWN_BY = "an ELMo folder of allenai", "with options.json and weights.hdf5; written with --to elmo"
+NAME, KNOWN_BY = "an ELMo folder of allenai", "--to elmo"
 SLUG = "elmo"
 OPTIONS, WEIGHTS, VOCABULARY = "options.json", "weights.hdf5", "vocab.txt"
 VOCABULARY_MARKS = ("<S>", "</S>", "<UNK>")  # the first lines of their vocabulary

@@ -74,7 +74,7 @@ from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.special_tokens import MARKS, sentinels
 from nextword.tokenizers.subwords import Subwords, names_of
 
-NAME, KNOWN_BY = "a Hugging Face folder", "with config.json and model.safetensors; written with --to huggingface"
+NAME, KNOWN_BY = "a Hugging Face folder", "--to huggingface"
 NAME_MAPS: tuple[NameMap, ...] = (*GPT, *BERT, *XLNET, *T5)
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 SAFETENSORS, PICKLE, INDEX = "model.safetensors", "pytorch_model.bin", ".index.json"
