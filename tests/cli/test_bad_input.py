@@ -186,7 +186,7 @@ def test_set_addresses_phases_by_number_or_name(cli: Cli, text: Path, tmp_path: 
         (["generate", "RUN", "--file", "empty.txt"], "empty.txt"),
         (["generate", "RUN", "--temperature", "-1"], "temperature"),
         (["generate", "RUN", "--top-p", "2"], "top_p"),
-        (["generate", "RUN", "--beam", "-1"], "width"),
+        (["generate", "RUN", "--beam", "-1"], "--beam"),
         (["embed", "RUN", "absent.txt"], "absent.txt"),
         (["embed", "RUN", "empty.txt"], "empty.txt"),
         (["embed", "RUN", "latin.txt"], "offset 11006"),
