@@ -53,7 +53,7 @@ def refuse_options(options: Mapping[str, object], reason: str) -> None:
         raise InvalidSetting(f"{reason} Leave {', '.join(given)} out.", key=key, value=options[given[0]])
 
 
-def parse_settings(changes: Iterable[str], group: str, types: Mapping[str, Callable[[str], object]]) -> dict[str, Any]:
+def parse_settings(changes: Iterable[str], group: str, types: Mapping[str, type]) -> dict[str, Any]:
     """The values of `--set GROUP.KEY=VALUE`, converted to their types."""
     settings: dict[str, Any] = {}
     for change in changes:
@@ -64,7 +64,7 @@ def parse_settings(changes: Iterable[str], group: str, types: Mapping[str, Calla
         try:
             settings[name] = types[name](text.strip("\"'"))
         except ValueError:
-            expected = {int: "a whole number", float: "a number"}.get(types[name], "another value")
+            expected = "a whole number" if types[name] is int else "a number"
             raise InvalidSetting(f"--set {change}: expected {expected}.", key=key, value=text) from None
     return settings
 
