@@ -1,4 +1,4 @@
-"""AWD-LSTM: one training step, every regulariser on, beside its peers in one run.
+"""AWD-LSTM: one training step with every regularizer, compared with its peers in one run.
 
     python benchmarks/awd_lstm.py [--fastai FOLDER] [--sizes 10000 33278] [--blocks 5] [--steps 3] [--json FILE]
     python benchmarks/awd_lstm.py --part gpu [--repeats 20]       on a machine with a GPU
@@ -291,7 +291,7 @@ def on_cpu(text: Text, model: Mapping[str, Any], blocks: int, steps: int) -> dic
 def on_gpu(
     recipe: str, text: Text, model: Mapping[str, Any], precision: str, blocks: int, steps: int, device: torch.device
 ) -> dict[str, Any]:
-    """One recipe in one precision. Who cannot run is left out, and why is said."""
+    """One recipe in one precision; prints why a peer is skipped."""
     torch.backends.cudnn.allow_tf32 = precision != "fp32"  # torch's own setting is that cuDNN may round
     torch.set_float32_matmul_precision("highest")
     makers: dict[str, Callable[[], Contender]] = {

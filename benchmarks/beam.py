@@ -1,8 +1,8 @@
-"""Beam search beside transformers' `generate(num_beams=5)`, in one run, over the same network with random weights.
+"""Beam search compared with transformers' `generate(num_beams=5)`, in one run, over the same random network.
 
     python benchmarks/beam.py                   # GPT-2 124M: batch 1 and 4 on a CPU, 1 and 32 on a GPU
     python benchmarks/beam.py --small           # 6 layers of 384, 8,000 tokens: a minute
-    python benchmarks/beam.py --rehearse        # tiny, to see that it runs
+    python benchmarks/beam.py --rehearse        # tiny sizes, to check that it runs
 
 Both write exactly as many tokens as are asked for. Peers take turns block by block; medians count, and the ratio. The
 share of a step that is the search's own is measured with a model that says the same at once.

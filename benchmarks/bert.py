@@ -1,7 +1,7 @@
-"""BERT-base beside its peer, transformers, in one run: training steps, texts of uneven length, and encoding.
+"""BERT-base compared with transformers in one run: training steps, texts of uneven length, and encoding.
 
     python benchmarks/bert.py                   # on a CPU encoding, on a GPU training
-    python benchmarks/bert.py --rehearse        # all of it at tiny sizes, to see that it runs
+    python benchmarks/bert.py --rehearse        # tiny sizes, to check that it runs
 
     train    rows of 128 full tokens: hidden tokens and pairs, bf16, dropout on, both compiled, AdamW, clip 1.0
     uneven   texts as long as Wikipedia's sentences or paragraphs are: the peer pads, ours lie end to end

@@ -1,9 +1,9 @@
-"""What translating adds to word vectors: the same classifier over GloVe alone and over [GloVe; CoVe].
+"""What pretraining on translation adds to word vectors: the same classifier over GloVe alone and over [GloVe; CoVe].
 
     python benchmarks/cove.py                                            # SST-binary and TREC-6, 3 seeds: on a GPU
-    python benchmarks/cove.py --from runs/cove --seeds 5 --tasks TREC-6  # an encoder that is there already
+    python benchmarks/cove.py --from runs/cove --seeds 5 --tasks TREC-6  # an existing encoder
     python benchmarks/cove.py --small                                    # narrow, few epochs: half an hour on a core
-    python benchmarks/cove.py --rehearse                                 # tiny, to see that it runs
+    python benchmarks/cove.py --rehearse                                 # tiny sizes, to check that it runs
 
 What is finished in --out is taken as it is, so that a run that was stopped goes on, and seeds can be added. Seeds are
 paired: the difference of a seed is that of its two runs, and the interval (95 %, Student's t) is over those. It says
@@ -37,7 +37,7 @@ REHEARSED = {
 
 
 def encoder(folder: Path, changes: tuple[str, ...], device: str) -> Path:
-    """The run of a translator; trained, or gone on with, where it is not finished."""
+    """The run of a translator: trained, resumed, or reused if finished."""
     manifest = folder / "manifest.json"
     if manifest.is_file() and json.loads(manifest.read_text()).get("finished"):
         return folder
@@ -69,14 +69,14 @@ def main() -> None:
             changes = [*sizes["classifier"], f"task.features={features}", *asked.changes]
             out = asked.out / f"{task}-{features}"
             outcomes[features] = transfer.run(
-                "cove/classify", source, task, out, seeds=asked.seeds, changes=changes, device=asked.device, again=True
+                "cove/classify", source, task, out, seeds=asked.seeds, changes=changes, device=asked.device, resume=True
             )
         for split in ("dev", "test"):
             values = {features: outcome.values(split=split) for features, outcome in outcomes.items()}
             gain = confidence_interval([b - a for a, b in zip(*(values[one] for one in FEATURES), strict=True)])
             found[f"{task} {split}"] = {"values": values, "difference": gain}
-            told = " · ".join(f"{one} {shown(*confidence_interval(values[one]))}" for one in FEATURES)
-            print(f"{task} {split}: {told} · difference {shown(*gain)}")
+            scores = " · ".join(f"{one} {shown(*confidence_interval(values[one]))}" for one in FEATURES)
+            print(f"{task} {split}: {scores} · difference {shown(*gain)}")
     (asked.out / "differences.json").write_text(json.dumps(found, indent=2) + "\n")
 
 

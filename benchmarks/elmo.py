@@ -1,4 +1,4 @@
-"""The two LSTM stacks of ELMo in training, beside torch's own with a projection, in one run.
+"""Training the two LSTM stacks of ELMo, compared with torch.nn.LSTM with a projection, in one run.
 
     python benchmarks/elmo.py [--precision bf16|tf32|fp32] [--rounds 9] [--steps 10] [--json FILE]
     python benchmarks/elmo.py --device cpu --cells 256 --width 64 --rows 16 --precision fp32

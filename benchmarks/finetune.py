@@ -1,10 +1,10 @@
-"""Fine-tuning BERT-base for a task beside transformers' Trainer, in one run: examples a second.
+"""Fine-tuning BERT-base, compared with the Trainer of transformers in one run: examples per second.
 
     python benchmarks/finetune.py --vocabulary FILE                      # vocab.txt of BERT, uncased
     python benchmarks/finetune.py --vocabulary FILE --data RTE --rows 16
-    python benchmarks/finetune.py --rehearse                             # tiny, to see that it runs
+    python benchmarks/finetune.py --rehearse                             # tiny sizes, to check that it runs
 
-Weights are random, and the same network is given to both: what is learnt is no matter here. Both have batches of as
+Weights are random, and the same network is given to both: only speed is measured. Both have batches of as
 many examples, bf16, AdamW (the peer's fused), clipping, dropout, and texts of at most 128 tokens; both make their
 batches while the clock runs, from texts that were tokenized before. The peer pads to the longest of a batch, of
 examples in any order and, as a second contender, of examples grouped by length. Ours lie end to end. Each contender

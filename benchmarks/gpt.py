@@ -1,7 +1,7 @@
-"""GPT-2 124M beside its peers, in one run: training, and writing text greedily.
+"""GPT-2 124M compared with its peers in one run: training and greedy generation.
 
-    python benchmarks/gpt.py                    # on a CPU writing, on a GPU training and writing
-    python benchmarks/gpt.py --rehearse         # all of it at tiny sizes, to see that it runs
+    python benchmarks/gpt.py                    # on a CPU generation, on a GPU training and generation
+    python benchmarks/gpt.py --rehearse         # tiny sizes, to check that it runs
 
 The peer in training is the network as nanoGPT has it, written here in plain torch: compiled, bf16 autocast, fused
 AdamW, logits written out. In writing it is transformers' `generate`. Weights are random: nothing here depends on what

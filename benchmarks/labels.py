@@ -1,21 +1,21 @@
-"""How many labels something saves: taggers with it and without it, by share of labels, in one table.
+"""How many labels a method saves: taggers with and without it, by fraction of labels, in one table.
 
     python benchmarks/labels.py elmo --features runs/elmo --jobs 9      # vectors in context: CoNLL-2003
     python benchmarks/labels.py elmo --only without --jobs 9            # those that need no ELMo, while it is trained
     python benchmarks/labels.py elmo --features runs/elmo --recipe tagger/conll2000 --labels 1 0.1
     python benchmarks/labels.py cvt --jobs 9                            # sentences without tags: CoNLL-2000, Wikipedia
-    python benchmarks/labels.py elmo --rehearse                         # tiny, to see that it runs: a minute or two
+    python benchmarks/labels.py elmo --rehearse                         # tiny sizes: a minute or two
 
-What is finished in --out is taken as it is and what was begun is gone on with, so that a run that was stopped goes on,
-and seeds and shares can be added. What all taggers read is made ready before the first. Then taggers run side by side,
-`--jobs` at a time, each a process with its own seed; on one GPU they share it.
+Finished runs in --out are reused and interrupted ones resumed, so that a stopped benchmark continues,
+and seeds and shares can be added. Shared data are prepared before the first tagger. Then taggers run in parallel,
+`--jobs` at a time, each in its own process; on one GPU they share it.
 
     OUT/without-0.1/seed-0 …     OUT/with-0.1/seed-0 …      runs, and results.json of their seeds
-    OUT/labels.json                                         the table below, and the learnt mixes of layers
+    OUT/labels.json                                         the table below, and the learned weights of layers
 
 A small share has short epochs, so its training is counted in steps; both sides have as many batches with tags.
 For ELMo weights are those of the best validation on the whole dev split, which is more labels than the smallest share
-has; for CVT dev is learnt from too, and the last weights are kept. Seeds are paired: both sides learn from the same
+has; for CVT dev is trained on, too, and the last weights are kept. Seeds are paired: both sides train on the same
 sentences, and the interval of the difference (95 %, Student's t) is over pairs. It says how sure the difference is for
 this ELMo, or this text, and these test sets, not for others.
 """
@@ -88,7 +88,7 @@ def changes_of(asked: argparse.Namespace, share: float, side: str) -> list[str]:
 
 
 def one(recipe: str, out: Path, seed: int, changes: Sequence[str], device: str) -> tuple[dict[str, Any], float]:
-    """Train one tagger, in a process of its own; what was begun is gone on with."""
+    """Train or resume one tagger in its own process."""
     torch.set_num_threads(1)
     began = time.perf_counter()
     found = transfer.run(recipe, "", "", out, seed=seed, changes=changes, device=device, resume=True)
@@ -99,7 +99,7 @@ def finished(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and transfer.read_result(folder) is not None
 
 
-def trained(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> None:
+def train_taggers(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> None:
     """All runs of all cells that are not there yet, the longest first."""
     left = [
         (share, side, seed)
@@ -140,7 +140,7 @@ def folder_of(out: Path, share: float, side: str) -> Path:
     return out / f"{side}-{share:g}"
 
 
-def gathered(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> dict[str, Any]:
+def collect(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> dict[str, Any]:
     """The table, from runs that are all finished; writes results.json of each cell."""
     outcomes = {}
     for share, side in cells:
@@ -172,7 +172,7 @@ def gathered(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> d
 
 
 def splits_of(result: Mapping[str, Any]) -> list[str]:
-    """Those that say something: a dev split that is learnt from says nothing."""
+    """The splits that were not trained on."""
     return [split for split in ("dev", "test") if split in result and not (split == "dev" and result.get("final"))]
 
 
@@ -185,7 +185,7 @@ def mixes(run: Path) -> dict[str, Any]:
     network: Any = load(run, "cpu").network
     return {
         place: {"shares": [round(share, 4) for share in shares], "gamma": round(gamma, 4)}
-        for place, (shares, gamma) in network.learnt.items()
+        for place, (shares, gamma) in network.mix_weights.items()
     }
 
 
@@ -205,14 +205,14 @@ def worth(rows: dict[str, Any], split: str) -> dict[str, float | None]:
     return found
 
 
-def told(found: dict[str, Any]) -> None:
-    print(f"\n{found['data']}, {found['metric']}, {found['seeds']} seeds: mean ± half of the 95 % interval\n")
+def report(results: dict[str, Any]) -> None:
+    print(f"\n{results['data']}, {results['metric']}, {results['seeds']} seeds: mean ± half of the 95 % interval\n")
     print("| labels | sentences | split | without | with | difference | as good without, at |")
     print("| --- | ---: | --- | ---: | ---: | ---: | ---: |")
-    for share, row in found["shares"].items():
+    for share, row in results["shares"].items():
         for split in (split for split in ("dev", "test") if split in row):
             cells = [shown(row[split][side]) for side in SIDES] + [shown(row[split]["difference"], signed=True)]
-            equal = found["as good without, at"].get(split, {}).get(share)
+            equal = results["as good without, at"].get(split, {}).get(share)
             at = "" if split == "dev" else "–" if equal is None else f"{100 * equal:.1f} %"
             print(f"| {100 * float(share):g} % | {row['sentences']:,} | {split} | {' | '.join(cells)} | {at} |")
 
@@ -260,14 +260,14 @@ def main() -> None:
     if reads:
         asked.features = (asked.features or small_elmo(asked.out / "elmo", asked.device)).resolve()
     cells = [(share, side) for share in asked.labels for side in SIDES]
-    trained(asked, [cell for cell in cells if asked.only in (None, cell[1])])
+    train_taggers(asked, [cell for cell in cells if asked.only in (None, cell[1])])
     if asked.only:
         return
-    found = gathered(asked, cells)
-    splits = [split for split in ("dev", "test") if split in next(iter(found["shares"].values()))]
-    found["as good without, at"] = {split: worth(found["shares"], split) for split in splits}
-    (asked.out / "labels.json").write_text(json.dumps(found, indent=2) + "\n")
-    told(found)
+    results = collect(asked, cells)
+    splits = [split for split in ("dev", "test") if split in next(iter(results["shares"].values()))]
+    results["as good without, at"] = {split: worth(results["shares"], split) for split in splits}
+    (asked.out / "labels.json").write_text(json.dumps(results, indent=2) + "\n")
+    report(results)
 
 
 if __name__ == "__main__":

@@ -170,8 +170,8 @@ def generation_table(found: dict[str, Any]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data" / "wikitext-2"
-    parser.add_argument("--data", type=Path, default=beside, help="folder with train.txt, words separated by spaces")
+    default = Path(__file__).resolve().parents[2] / "shared" / "data" / "wikitext-2"
+    parser.add_argument("--data", type=Path, default=default, help="folder with train.txt, words separated by spaces")
     parser.add_argument("--blocks", type=int, default=7)
     parser.add_argument("--steps", type=int, default=8, help="in a block")
     parser.add_argument("--json", type=Path, help="write all figures here too")

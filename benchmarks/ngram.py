@@ -1,4 +1,4 @@
-"""N-grams beside KenLM, in one run: quality, estimating, reading, distributions, size.
+"""N-grams compared with KenLM in one run: quality, estimation, queries, distributions, size.
 
     python benchmarks/ngram.py --kenlm BIN [--data ../shared/data] [--wiki FILE --memory 2GB] [--repeat 5]
 
@@ -261,7 +261,7 @@ def reading(data: Path, room: Path, repeat: int) -> list[list[Any]]:
 
 
 def sizes(kenlm: Path, room: Path) -> list[list[Any]]:
-    """Bytes on disk of the compact layout, and what its reading costs, beside KenLM's trie."""
+    """Bytes on disk of the compact layout, and what its reading costs, compared with the trie of KenLM."""
     import nextword
     from nextword.conversion import convert
 

@@ -1,7 +1,7 @@
-"""Classifying texts with an AWD-LSTM on a CPU, in 32 and in 8 bits, beside fastai's `get_preds`: texts a second.
+"""Classifying texts with an AWD-LSTM on a CPU, in fp32 and int8, compared with fastai's `get_preds`: texts per second.
 
     python benchmarks/predict.py [--fastai FOLDER] [--texts 256] [--rounds 5] [--threads 2]
-    python benchmarks/predict.py --rehearse --fastai FOLDER              # tiny, to see that it runs
+    python benchmarks/predict.py --rehearse --fastai FOLDER              # tiny sizes, to check that it runs
 
 Both have ULMFiT's classifier of the same shape (400-wide embeddings of 60,000 words, 3 layers of 1152, the last, the
 greatest and the mean vector, a layer of 50, two classes; texts in pieces of 72 tokens, of which the last 1,440 count),
@@ -117,11 +117,11 @@ def main() -> None:
         EIGHT: ours(given, *sizes, bits=8),
     }
     took: dict[str, list[float]] = {name: [] for name in contenders}
-    said: dict[str, Any] = {}
+    logits: dict[str, Any] = {}
     for i in range(asked.rounds + 1):
         for name, work in contenders.items():
             began = time.perf_counter()
-            said[name] = work()
+            logits[name] = work()
             if i:  # the first is for warming up
                 took[name].append(time.perf_counter() - began)
     total = sum(len(one) for one in given)
@@ -133,10 +133,10 @@ def main() -> None:
         ratios = sorted(a / b for a, b in zip(took[THEIRS], each, strict=True))
         shown = "" if name == THEIRS else f"**{statistics.median(ratios):.2f}** ({ratios[0]:.2f}–{ratios[-1]:.2f})"
         print(f"| {name} | {len(given) / middle:.1f} | {total / middle:,.0f} | {shown} |", flush=True)
-    full, eight = (torch.from_numpy(said[name]).softmax(-1) for name in (OURS, EIGHT))
+    full, eight = (torch.from_numpy(logits[name]).softmax(-1) for name in (OURS, EIGHT))
     apart, same = (full - eight).abs(), (full.argmax(1) == eight.argmax(1)).double().mean()
     print(
-        f"\nprobabilities of eight bits beside fp32: mean difference {apart.mean():.1e}, greatest {apart.max():.1e}, ",
+        f"\nint8 and fp32 probabilities: mean difference {apart.mean():.1e}, greatest {apart.max():.1e}, ",
         end="",
     )
     print(f"the same label for {100 * same:.1f} % of the texts")

@@ -1,4 +1,4 @@
-"""How fast text becomes ids on disk, and in how much memory: one markdown row.
+"""Tokenization to disk: speed and peak memory, as one markdown row.
 
 python benchmarks/prepare.py                            # the built-in corpus, repeated to 1 GB
 python benchmarks/prepare.py --text dump.jsonl.xz --megabytes 200
@@ -45,8 +45,8 @@ def measure(options: argparse.Namespace, folder: Path) -> None:
     (folder / "text" / "test.txt").write_text("held out\n" * 10, encoding="utf-8")
 
     sample = (document.text for document in islice(source.documents("train"), 500))
-    learnt = {} if options.kind == "bytes" else {"size": options.size}
-    tokenizer = train_tokenizer({"kind": options.kind, **learnt}, sample)
+    size = {} if options.kind == "bytes" else {"size": options.size}
+    tokenizer = train_tokenizer({"kind": options.kind, **size}, sample)
     corpus = open_corpus(folder / "text")
     before = _peak()
     start = time.perf_counter()

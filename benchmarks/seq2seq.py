@@ -1,8 +1,8 @@
-"""Training a recurrent translator with attention beside joeynmt's, in one run, over the same batches.
+"""Training a recurrent translator with attention, compared with joeynmt in one run on the same batches.
 
     pip install --no-deps joeynmt sacremoses subword-nmt sentencepiece pandas tensorboard …   # wherever it is
     PYTHONPATH=that/place python benchmarks/seq2seq.py
-    python benchmarks/seq2seq.py --rehearse     # tiny, to see that it runs
+    python benchmarks/seq2seq.py --rehearse     # tiny sizes, to check that it runs
 
 One layer of gated units from both sides, 256 in each direction; a decoder of 256 with additive attention that is told
 what it saw (joeynmt's "bahdanau" is Luong's network with that score); embeddings of 256 tied to the output, 8,000

@@ -1,8 +1,8 @@
-"""T5 beside transformers, in one run: training, and beam search of exactly so many tokens.
+"""T5 compared with transformers in one run: training, and beam search of a fixed number of tokens.
 
     python benchmarks/t5.py                     # T5-small; training 64 × (512 + 114) on a GPU, 2 × (128 + 32) on a CPU
     python benchmarks/t5.py --part beam         # beam 5, 64 tokens, batch 32 on a GPU and 4 on a CPU
-    python benchmarks/t5.py --rehearse          # tiny, to see that it runs
+    python benchmarks/t5.py --rehearse          # tiny sizes, to check that it runs
 
 Both train with dropout, in bf16 (32 bits on a CPU), compiled on a GPU, with fused AdamW and no clipping; both write
 with random weights. Peers take turns block by block; medians count, and the ratio.

@@ -3,16 +3,15 @@
     python benchmarks/ulmfit.py --out runs/ulmfit                          # forward: three stages, and the test set
     python benchmarks/ulmfit.py --out runs/ulmfit --direction backward     # later, or on another machine
     python benchmarks/ulmfit.py --out runs/ulmfit --join                   # errors of each, and of their average
-    python benchmarks/ulmfit.py --out runs/few --labels 0.004 --scratch    # a hundred labels, beside no pretraining
-    python benchmarks/ulmfit.py --out /tmp/ulmfit --rehearse               # tiny, to see that it runs
+    python benchmarks/ulmfit.py --out runs/few --labels 0.004 --scratch    # 100 labels, with and without pretraining
+    python benchmarks/ulmfit.py --out /tmp/ulmfit --rehearse               # tiny sizes, to check that it runs
 
-    OUT/texts                        the texts of all splits, without labels: what the second stage reads, but for two
-                                     in a hundred, which tell how well it does
-    OUT/forward/{wiki,lm,task}       runs; what is finished there is taken as it is
-    OUT/forward.npz                  probabilities of the test examples: what --join needs of a run; benchmarks/said has
-                                     those of the runs in docs/reproductions.md
+    OUT/texts                        the texts of all splits without labels, for the second stage; 2 % are held out
+    OUT/forward/{wiki,lm,task}       runs; finished ones are reused
+    OUT/forward.npz                  probabilities of the test examples, for --join; benchmarks/predictions has those of
+                                     the runs in docs/reproductions.md
 
-Errors are told of the whole test set, and without those of its texts that stand in train too.
+Errors are reported for the whole test set, and without the test texts that also occur in train.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ def main() -> None:
     parser.add_argument("--set-lm", action="append", default=[], help="of the second's")
     parser.add_argument("--set-task", action="append", default=[], help="of the third's")
     parser.add_argument("--labels", type=float, default=1.0, help="share of the labels")
-    parser.add_argument("--scratch", action="store_true", help="the third stage without the first two, besides")
+    parser.add_argument("--scratch", action="store_true", help="also train the third stage without the first two")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--join", action="store_true")
     parser.add_argument("--rehearse", action="store_true")
@@ -78,7 +77,7 @@ def given(settings: list[str]) -> list[str]:
 
 
 def stage(out: Path, command: list[str]) -> None:
-    """One run, unless it is finished; what was begun is gone on with."""
+    """Train one run, resume it, or reuse it if finished."""
     if (out / "manifest.json").is_file() and json.loads((out / "manifest.json").read_text()).get("finished"):
         print(f"{out} is there", flush=True)
         return
@@ -107,8 +106,8 @@ def all_texts(out: Path, name: str) -> Path:
 
 def kept(path: Path, run: Path) -> None:
     """Probabilities of the test examples, as the run has kept them, in 16 bits: all that an average needs."""
-    with np.load(run / PREDICTIONS) as said:
-        np.savez_compressed(path, p=said["test"].astype(np.float16))
+    with np.load(run / PREDICTIONS) as predictions:
+        np.savez_compressed(path, p=predictions["test"].astype(np.float16))
     result = read_result(run) or {}
     print(f"{run}: { ({key: result.get(key) for key in ('dev', 'test', 'test_unseen', 'seconds')}) }", flush=True)
 

@@ -1,4 +1,4 @@
-"""word2vec beside gensim, in one run: words a second, and how good the vectors are; GloVe's own speed and quality.
+"""word2vec compared with gensim in one run: words per second and quality of the vectors; speed and quality of GloVe.
 
     python benchmarks/vectors.py --text FILE [--words 5000000] [--epochs 5] [--repeat 3]
 
