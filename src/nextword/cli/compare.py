@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -98,7 +98,9 @@ def _run(plan: Plan, device: str, quiet: bool) -> ComparisonResult:
     names = [entry["name"] for entry in plan.entries]
     table = LiveTable(names, f"{plan.data}: {len(names)} models in {plan.minutes:g} minutes")
     is_live = error_console.is_terminal and not quiet
-    screen: Any = Live(table, console=error_console, refresh_per_second=4, transient=True) if is_live else nullcontext()
+    screen: AbstractContextManager[object] = (
+        Live(table, console=error_console, refresh_per_second=4, transient=True) if is_live else nullcontext()
+    )
 
     def show(update: Update) -> None:
         table(update)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -12,6 +12,7 @@ from nextword.cli.console import Device, Json, Run, Top, console, emit_json, pri
 
 if TYPE_CHECKING:
     from nextword.core.types import Guess
+    from nextword.lm.base import TextModel
 
 BLANK = "___"
 BAR_WIDTH = 24
@@ -38,7 +39,7 @@ def next_command(
     from nextword.core.errors import Unsupported
     from nextword.lm.loading import load
 
-    lm: Any = load(run, device)
+    lm = load(run, device)
     if BLANK not in text and "generate" not in lm.can and "fill" in lm.can:
         example = " ".join([*text.split()[-EXAMPLE_WORDS:], BLANK]).replace('"', "")
         raise Unsupported(
@@ -70,7 +71,11 @@ def _print_guesses(guesses: Sequence[Guess]) -> None:
         console.print(f"{100 * guess.probability:6.2f} %  [cyan]{bar:<{BAR_WIDTH}}[/] {escape(text)}")
 
 
-def _warn_about_length(lm: Any, text: str) -> None:
+def _warn_about_length(lm: TextModel, text: str) -> None:
+    from nextword.lm.blank_filling import BlankFillingMixin
+
+    if not isinstance(lm, BlankFillingMixin):
+        return
     length = len(lm.tokenizer.encode(text.replace(BLANK, " ")))
     window = min(lm.room, lm.context or lm.room)
     if length > window:

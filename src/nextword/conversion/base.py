@@ -15,6 +15,7 @@ from typing import Any
 
 from nextword.core.errors import DataError, InvalidSetting, RunError, Unsupported, invalid, unknown
 from nextword.models import model_class
+from nextword.models.base import Network
 from nextword.models.ngram import NGram
 from nextword.ngrams.trie import Trie
 from nextword.recipe import Recipe, check_types, parse_recipe, recipe_tables
@@ -52,14 +53,14 @@ class OpenedRun:
     run: RunFolder
     recipe: Recipe
     tokenizer: Tokenizer
-    network: Any
+    network: Any  # a Network, or one with a task head
 
 
 def is_run(path: Path) -> bool:
     return (path / "manifest.json").is_file()
 
 
-def open_run(path: Path, check: Callable[[RunFolder, Any], None], with_head: bool = False) -> OpenedRun:
+def open_run(path: Path, check: Callable[[RunFolder, type[Network]], None], with_head: bool = False) -> OpenedRun:
     """Open a run and load its network; of a task's run the encoder alone, or the whole model (`with_head`).
 
     `check` gets the run and the model's class first, and raises if the conversion is not for such a model.
@@ -88,7 +89,9 @@ def model_files(run: RunFolder) -> list[str]:
 # ------------------------------------------------------------------------------------------------ creating folders
 
 
-def create_run(target: Path, recipe: Recipe, tokenizer: Tokenizer, build: Callable[[Path], Any], **facts: Any) -> int:
+def create_run(
+    target: Path, recipe: Recipe, tokenizer: Tokenizer, build: Callable[[Path], Network], **facts: Any
+) -> int:
     """Create a finished run and return its number of parameters. `build` gets a scratch folder, returns the network."""
     with temporary_folder(target) as scratch:
         network = build(scratch)
@@ -135,7 +138,7 @@ def open_ngrams(path: Path) -> tuple[OpenedRun, Trie]:
     return run, run.network.trie()
 
 
-def _require_ngrams(run: RunFolder, cls: Any) -> None:
+def _require_ngrams(run: RunFolder, cls: type[Network]) -> None:
     if not issubclass(cls, NGram):
         raise Unsupported(
             f"{run.path} is a run of {cls.__name__}, not a table of n-grams, so it has no ARPA form. Neural networks "
@@ -149,7 +152,7 @@ def create_ngram_run(
 ) -> Conversion:
     settings = check_model_settings(recipe)
 
-    def build(scratch: Path) -> Any:
+    def build(scratch: Path) -> Network:
         return NGram.of_trie(trie, settings, vocabulary(tokenizer), scratch)
 
     create_run(target, recipe, tokenizer, build, **facts)

@@ -43,7 +43,8 @@ from nextword.conversion.base import (
 )
 from nextword.core.errors import DataError, MissingDependency, Unsupported
 from nextword.layers.char_cnn import BEGIN, END, OTHERS, PADDING
-from nextword.models import model_class
+from nextword.models.base import Network
+from nextword.models.elmo import ELMo
 from nextword.recipe import Recipe, load_recipe, parse_recipe
 from nextword.run_folder import RunFolder, checksum, translate_disk_full
 from nextword.tokenizers import vocabulary
@@ -75,7 +76,7 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
     words, notes = _read_vocabulary(source)
     tokenizer = Words(words, lines=False)
     recipe = _make_recipe(settings, tokenizer, source.name)
-    network = model_class(SLUG)(check_model_settings(recipe), vocabulary(tokenizer, spellings=True)).eval()
+    network = ELMo(check_model_settings(recipe), vocabulary(tokenizer, spellings=True)).eval()
     progress(f"reading {source.name}", 0, None)
     load_weights(network, weights)
     progress(f"writing {target.name}", 0, None)
@@ -128,7 +129,7 @@ def read_options(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return settings
 
 
-def load_weights(network: Any, path: Path) -> None:
+def load_weights(network: ELMo, path: Path) -> None:
     """Load their weights into a network of the same sizes; the error names missing or misshapen tensors."""
     with _open_hdf5(path) as file:
         wrong: list[str] = []
@@ -153,7 +154,7 @@ def load_weights(network: Any, path: Path) -> None:
     network.load_state_dict(tensors)
 
 
-def read_tensors(network: Any, get: GetTensor) -> dict[str, Tensor]:
+def read_tensors(network: ELMo, get: GetTensor) -> dict[str, Tensor]:
     """Our tensors from theirs."""
     cnn, config = network.embedding.cnn, network.config
     width, cells = config.width, config.cells
@@ -183,7 +184,7 @@ def read_tensors(network: Any, get: GetTensor) -> dict[str, Tensor]:
     return tensors
 
 
-def _character_ids(network: Any) -> dict[int, int]:
+def _character_ids(network: ELMo) -> dict[int, int]:
     """Our character id → theirs. Our unknown word has no counterpart; its vector is 0."""
     special = sorted([*network.vocabulary.special.values(), *([network.begin] if network.config.begin_token else [])])
     end = network.vocabulary.end if network.vocabulary.end is not None else network.vocabulary.begin
@@ -246,12 +247,12 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
     return Conversion(target, NAME, folder_size(target), facts, f"nextword convert {target} RUN", notes)
 
 
-def _require_elmo(run: RunFolder, cls: Any) -> None:
-    if cls is not model_class(SLUG):
+def _require_elmo(run: RunFolder, cls: type[Network]) -> None:
+    if cls is not ELMo:
         raise Unsupported(f"{run.path} is a run of {cls.__name__}; --to elmo is for ELMo only.", ability="elmo")
 
 
-def write_options(network: Any) -> dict[str, Any]:
+def write_options(network: ELMo) -> dict[str, Any]:
     """Their options from our network."""
     config, cnn = network.config, network.embedding.cnn
     return {
@@ -274,7 +275,7 @@ def write_options(network: Any) -> dict[str, Any]:
     }
 
 
-def write_tensors(network: Any) -> dict[str, Tensor]:
+def write_tensors(network: ELMo) -> dict[str, Tensor]:
     """Their tensors from ours. A mark of ours that both begins and ends a text is written twice."""
     ours = {name: tensor.detach().float().cpu() for name, tensor in network.state_dict().items()}
     cnn, cells = network.embedding.cnn, network.config.cells

@@ -62,6 +62,7 @@ from nextword.core.errors import DataError, MissingFile, NextwordError, Unsuppor
 from nextword.core.protocols import Autoregressive
 from nextword.data.text_to_text import is_tasks, list_prefixes
 from nextword.models import model_class
+from nextword.models.base import Network
 from nextword.objectives import trains_blank_filling
 from nextword.recipe import Recipe, load_recipe, parse_recipe
 from nextword.run_folder import RunFolder, checksum, translate_disk_full
@@ -142,7 +143,7 @@ def _make_recipe(name_map: NameMap, settings: Mapping[str, Any], tokenizer: Toke
     return parse_recipe(tables, name)
 
 
-def _network_without_data(slug: str, config: Any, tokenizer: Tokenizer) -> Any:
+def _network_without_data(slug: str, config: Any, tokenizer: Tokenizer) -> Network:
     with torch.device("meta"):
         return model_class(slug)(config, vocabulary(tokenizer)).eval()
 
@@ -249,7 +250,7 @@ def _with_decoder_start(tokenizer: Tokenizer, config: Mapping[str, Any], source:
     return Subwords(tokenizer.library, tokenizer.special, start, tokenizer.end)
 
 
-def _single_id(value: Any) -> int | None:
+def _single_id(value: object) -> int | None:
     value = value[0] if isinstance(value, list) and value else value
     return value if type(value) is int else None
 
@@ -384,7 +385,7 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
     return Conversion(target, NAME, folder_size(target), facts, use, notes)
 
 
-def _require_name_map(run: RunFolder, cls: Any) -> None:
+def _require_name_map(run: RunFolder, cls: type[Network]) -> None:
     known = dict.fromkeys(slug for name_map in NAME_MAPS for slug in name_map.slugs)
     if run.recipe.slug not in known:
         raise Unsupported(
@@ -447,7 +448,7 @@ def _example_command(name_map: NameMap, target: str, tokenizer: Tokenizer, sourc
     return f'python -c "from transformers import pipeline; print({call})"'
 
 
-def _write_notes(run: OpenedRun, name_map: NameMap, like: Any, num_zeros: int, has_tokenizer: bool) -> list[str]:
+def _write_notes(run: OpenedRun, name_map: NameMap, like: Network, num_zeros: int, has_tokenizer: bool) -> list[str]:
     recipe, tokenizer, notes = run.recipe, run.tokenizer, []
     if recipe.slug != name_map.slugs[0]:
         notes.append(f"Every layer of this {recipe.slug} is dense, so it is written as {name_map.model_type}.")

@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -28,6 +28,9 @@ from torch import Tensor
 from nextword.core.errors import DataError, Unsupported
 from nextword.core.types import Vocabulary
 from nextword.tokenizers.hf_export import Frame
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 INITIAL_STD = 0.02  # missing heads are drawn from N(0, 0.02²)
 MAX_SHOWN = 10  # names in an error
@@ -187,7 +190,7 @@ class NameMap:
         """Our settings → their keys."""
         return {name: (keys,) if isinstance(keys, str) else keys for name, (keys, _) in self.settings.items()}
 
-    def write_config(self, config: Any, vocabulary: Vocabulary) -> dict[str, Any]:
+    def write_config(self, config: DataclassInstance, vocabulary: Vocabulary) -> dict[str, Any]:
         """config.json from a Config of ours; raises where transformers cannot express it."""
         settings = {f.name: getattr(config, f.name) for f in fields(config)}
         for f in fields(config):
@@ -351,7 +354,7 @@ def _initialize(like: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def _require_number(value: Any, key: str, where: str) -> None:
+def _require_number(value: object, key: str, where: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise DataError(f"{where}: {key} = {value!r}; expected a number.", path=where)
 
