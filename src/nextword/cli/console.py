@@ -21,6 +21,8 @@ from nextword.core.io import replace_nonfinite
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
+    from nextword.training.events import Event
+
 console = Console(highlight=False)
 error_console = Console(stderr=True, highlight=False)
 
@@ -219,6 +221,11 @@ class ProgressDisplay:
     def __exit__(self, *_: object) -> None:
         if self._progress:
             self._progress.stop()
+
+    def show_step(self, event: Event) -> None:
+        values = event.values
+        note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s" if "loss" in values else ""
+        self.update(event.phase, event.step, values.get("of") or self.total, note)
 
     def update(self, label: str, done: float, total: float | None, note: str = "") -> None:
         if self._progress is None:

@@ -106,6 +106,8 @@ def evaluate(
     """
     import nextword
     from nextword.core.errors import InvalidSetting
+    from nextword.evaluation.evaluate_run import evaluate_prompt_task
+    from nextword.evaluation.prompt_tasks import load_task
 
     if list_tasks:
         _list_tasks(json)
@@ -117,7 +119,14 @@ def evaluate(
     if task:
         options = text_mode | {"--overlap-with": overlap_with, "--beam": beam}
         refuse_options(options, "--task scores answers, not a text.")
-        result = _evaluate_task(run, task, shots, limit, seed, split, data, changes or [], device, quiet)
+        settings = parse_settings(changes or (), "task", TASK_SETTINGS)
+        overrides = {"split": split, "rule": settings.pop("rule", "")}
+        prompt_task = load_task(task, **{key: value for key, value in overrides.items() if value})
+        settings |= {"seed": seed, "limit": limit, "folder": data or None}
+        with ProgressDisplay(quiet) as display:
+            result = evaluate_prompt_task(
+                run, prompt_task, shots, device=device, on_progress=display.update, **settings
+            )
         emit_json(result) if json else print_prompt_task(result)
         return
     _check_options(text_mode, shots, limit, overlap_with)
@@ -210,9 +219,6 @@ def _score_lines(run: str, data: str, device: str) -> list[dict[str, Any]]:
     return score_lines(run, sentences, device)
 
 
-# ------------------------------------------------------------------------------------------------ tasks posed as text
-
-
 def _list_tasks(json: bool) -> None:
     from nextword.evaluation.prompt_tasks import load_task, task_names
 
@@ -231,35 +237,3 @@ def _list_tasks(json: bool) -> None:
     ]
     print_table(("task", "data", "split", "rule", "metric", "installed", "title"), rows, text_columns=("title",))
     print_line("[dim]Run one: nextword evaluate RUN --task NAME --shots 5 · install its data: nextword data NAME[/]")
-
-
-def _evaluate_task(
-    run: str,
-    name: str,
-    shots: int,
-    limit: int | None,
-    seed: int,
-    split: str,
-    data: str,
-    changes: list[str],
-    device: str,
-    quiet: bool,
-) -> dict[str, Any]:
-    from nextword.evaluation.evaluate_run import evaluate_prompt_task
-    from nextword.evaluation.prompt_tasks import load_task
-
-    settings = parse_settings(changes, "task", TASK_SETTINGS)
-    overrides = {"split": split, "rule": settings.pop("rule", "")}
-    task = load_task(name, **{key: value for key, value in overrides.items() if value})
-    with ProgressDisplay(quiet) as display:
-        return evaluate_prompt_task(
-            run,
-            task,
-            shots,
-            seed=seed,
-            limit=limit,
-            folder=data or None,
-            device=device,
-            on_progress=display.update,
-            **settings,
-        )

@@ -175,7 +175,7 @@ class _TrainingDisplay(ProgressDisplay):
         values = event.values
         show: dict[str, Callable[[Event], None]] = {
             "begin": self._show_begin,
-            "step": self._show_step,
+            "step": self.show_step,
             "valid": self._show_validation,
         }
         if "ngrams" in values:
@@ -195,11 +195,6 @@ class _TrainingDisplay(ProgressDisplay):
             facts += [f"{values['steps']:,} steps ({epochs:.1f} epochs)", values["device"]]
         error_console.print(f"[bold]{event.phase}[/]: {' · '.join(facts)}")
         print_warnings(values.get("notes", ()), indent="  ")
-
-    def _show_step(self, event: Event) -> None:
-        values = event.values
-        note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s" if "loss" in values else ""
-        self.update(event.phase, event.step, values.get("of") or self.total, note)
 
     def _show_validation(self, event: Event) -> None:
         values = event.values

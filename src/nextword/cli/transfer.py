@@ -328,11 +328,12 @@ class Display(ProgressDisplay):
     def __call__(self, event: Event) -> None:
         if self.quiet:
             return
-        show = {"begin": self._begin, "step": self._step, "valid": self._valid, "end": self._end}.get(event.kind)
-        if show is not None:
-            show(event, event.values)
+        show = {"begin": self._begin, "step": self.show_step, "valid": self._valid, "end": self._end}
+        if event.kind in show:
+            show[event.kind](event)
 
-    def _begin(self, event: Event, values: Mapping[str, Any]) -> None:
+    def _begin(self, event: Event) -> None:
+        values = event.values
         self.total = values.get("steps") or None
         steps = "nothing is trained"
         if self.trains:
@@ -341,25 +342,17 @@ class Display(ProgressDisplay):
         error_console.print(f"[bold]{event.phase}[/]: {facts}")
         print_warnings(values.get("notes", ()), indent="  ")
 
-    def _step(self, event: Event, values: Mapping[str, Any]) -> None:
-        note = "predicting"
-        if self.trains:
-            note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s"
-        self.update(event.phase, event.step, values.get("of") or self.total, note)
-
-    def _valid(self, event: Event, values: Mapping[str, Any]) -> None:
-        scores = " · ".join(f"{name} {_percent(values[name])}" for name in self.metrics)
-        mark = " [green]best[/]" if values["best"] and self.keeps == "best" else ""
+    def _valid(self, event: Event) -> None:
+        scores = " · ".join(f"{name} {_percent(event.values[name])}" for name in self.metrics)
+        mark = " [green]best[/]" if event.values["best"] and self.keeps == "best" else ""
         epoch = f"epoch {event.epoch:.1f} · " if self.trains else ""
         error_console.print(f"  {epoch}dev {scores} · {event.seconds:,.0f} s{mark}")
 
-    def _end(self, event: Event, values: Mapping[str, Any]) -> None:
-        if values.get("reason") == "patience":
+    def _end(self, event: Event) -> None:
+        if event.values.get("reason") == "patience":
             kept = "its weights are kept" if self.keeps == "best" else "the last weights are kept"
-            best = f"the best was at step {values['best_step']:,}; {kept}"
-            error_console.print(
-                f"  stopped early: no improvement in more than {self.patience} validations ({best})", soft_wrap=True
-            )
+            best = f"the best was at step {event.values['best_step']:,}; {kept}"
+            print_warnings([f"stopped early: no improvement in more than {self.patience} validations ({best})"])
 
 
 # ------------------------------------------------------------------------------------------------ errors
