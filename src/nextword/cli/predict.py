@@ -16,7 +16,6 @@ from nextword.cli.console import (
     Precision,
     Quiet,
     Run,
-    TextColumn,
     emit_json,
     error_console,
     print_line,
@@ -41,7 +40,9 @@ def predict(
             help="csv, tsv, jsonl, or one text per line; CoNLL for a tagger; SQuAD's JSON for questions; - is stdin.",
         ),
     ] = "-",
-    text: TextColumn = "",
+    text: Annotated[
+        str, typer.Option("--text", metavar="COLUMN", help="Text column. Default: the one used in training.")
+    ] = "",
     text_pair: PairColumn = "",
     out: Annotated[
         Path | None,
