@@ -70,8 +70,8 @@ def cli() -> Cli:
         if fails:
             assert result.exit_code in (1, 2), result.output
             assert result.stdout == ""
-            said = [line for line in result.stderr.splitlines() if line.startswith("error:")]
-            assert len(said) == 1, result.stderr
+            message = [line for line in result.stderr.splitlines() if line.startswith("error:")]
+            assert len(message) == 1, result.stderr
             assert "Traceback" not in result.stderr
         else:
             assert result.exit_code == 0, result.output
@@ -151,7 +151,7 @@ def refused(cli: Cli, *asked: str | Path) -> str:
     """What `convert` says, in one line, and that nothing was written or lost."""
     place = Path(asked[1]).parent
     before = contents(place)
-    said = cli("convert", *asked, fails=True).stderr
+    message = cli("convert", *asked, fails=True).stderr
     assert contents(place) == before
     assert not list(place.rglob(".new-*"))
-    return " ".join(said.split())
+    return " ".join(message.split())

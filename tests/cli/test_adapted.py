@@ -37,10 +37,10 @@ def test_the_cache_says_what_it_found_and_where(js: Js, cli: Cli, run: Path) -> 
     assert result["without_cache"]["token_perplexity"] == pytest.approx(plain["token_perplexity"], rel=1e-5)
     assert result["tokens"] == plain["tokens"]
     assert result["kind"] == "exact"
-    said = cli("evaluate", run, "--cache", *GIVEN).stdout
-    assert "with cache" in said
-    assert "lambda 0.1, theta 1, window 500" in said
-    assert "without the cache, token perplexity is" in said
+    message = cli("evaluate", run, "--cache", *GIVEN).stdout
+    assert "with cache" in message
+    assert "lambda 0.1, theta 1, window 500" in message
+    assert "without the cache, token perplexity is" in message
 
 
 def test_settings_that_are_given_need_no_search(js: Js, run: Path) -> None:
@@ -93,8 +93,8 @@ def test_an_adapted_result_is_no_plain_one(js: Js, cli: Cli, run: Path) -> None:
 
 def test_a_window_longer_than_the_text_is_said(cli: Cli, run: Path, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("the king of a land\n", encoding="utf-8")
-    said = cli("evaluate", run, "--data", tmp_path / "short.txt", "--cache", *GIVEN).stdout
-    assert "window of 500" in said
+    message = cli("evaluate", run, "--data", tmp_path / "short.txt", "--cache", *GIVEN).stdout
+    assert "window of 500" in message
 
 
 def test_another_text_has_the_runs_validation_text_for_settings(js: Js, run: Path, tmp_path: Path) -> None:
@@ -155,6 +155,6 @@ def test_a_model_that_counts_has_neither(cli: Cli, text: Path, tmp_path: Path, m
     (tmp_path / "toy.toml").write_text(COUNTING.format(data=json.dumps(str(text))))
     cli("train", tmp_path / "toy.toml", "--out", tmp_path / "run")
     for flag in ("--cache", "--dynamic"):
-        said = cli("evaluate", tmp_path / "run", flag, fails=True).stderr
-        assert "no hidden states" in said
-        assert "recurrent" in said
+        message = cli("evaluate", tmp_path / "run", flag, fails=True).stderr
+        assert "no hidden states" in message
+        assert "recurrent" in message

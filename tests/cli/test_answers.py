@@ -55,11 +55,11 @@ def rows(text: str) -> list[dict[str, str]]:
 
 
 def test_transfer_describes_questions(spans: Any, place: Path) -> None:
-    said = " ".join(spans.stderr.split())
-    assert "a span of a passage for a question, or none · 119 train · 30 dev · 20 test" in said
-    assert "1 of 120 questions of train" in said
-    assert "(q0-0)" in said
-    assert "windows of 32 tokens" in said
+    message = " ".join(spans.stderr.split())
+    assert "a span of a passage for a question, or none · 119 train · 30 dev · 20 test" in message
+    assert "1 of 120 questions of train" in message
+    assert "(q0-0)" in message
+    assert "windows of 32 tokens" in message
     assert "test (20 examples): answer_f1" in spans.stdout
     assert "no-answer threshold" in spans.stdout
     assert "a question and a passage" in (place / "spans/card.md").read_text()
@@ -67,54 +67,54 @@ def test_transfer_describes_questions(spans: Any, place: Path) -> None:
 
 def test_predict_writes_squads_file(cli: Cli, js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
     dev = place / "two/dev.json"
-    said = cli("predict", place / "spans", dev, "--out", tmp_path / "predictions.json")
-    assert "30 answers" in said.stdout
-    found = json.loads((tmp_path / "predictions.json").read_text())
+    message = cli("predict", place / "spans", dev, "--out", tmp_path / "predictions.json")
+    assert "30 answers" in message.stdout
+    answer = json.loads((tmp_path / "predictions.json").read_text())
     chances = json.loads((tmp_path / "predictions.na_prob.json").read_text())
     paragraphs = json.loads(dev.read_text())["data"][0]["paragraphs"]
-    asked = {one["qas"][0]["id"]: one for one in paragraphs}
-    assert list(found) == list(chances) == list(asked)
-    assert all(text in asked[id]["context"] for id, text in found.items())
+    asked = {item["qas"][0]["id"]: item for item in paragraphs}
+    assert list(answer) == list(chances) == list(asked)
+    assert all(text in asked[id]["context"] for id, text in answer.items())
     assert all(0 <= p <= 1 for p in chances.values())
-    golds = [[a["text"] for a in one["qas"][0]["answers"]] for one in paragraphs]
-    numbers = score_answers(ANSWER_METRICS_2_0, list(found.values()), golds, True)
-    assert f"answer_f1 {100 * numbers['answer_f1']:.1f} · exact {100 * numbers['exact']:.1f}" in said.stderr
+    golds = [[a["text"] for a in item["qas"][0]["answers"]] for item in paragraphs]
+    numbers = score_answers(ANSWER_METRICS_2_0, list(answer.values()), golds, True)
+    assert f"answer_f1 {100 * numbers['answer_f1']:.1f} · exact {100 * numbers['exact']:.1f}" in message.stderr
     kept = transfer.read_result(place / "spans")
     assert kept is not None
     assert numbers == pytest.approx(
         {name: kept["best"][name] for name in ANSWER_METRICS_2_0}
     )  # with the threshold of dev
     whole = js("predict", place / "spans", dev)
-    assert [one["predicted"] for one in whole["predictions"]] == list(found.values())
+    assert [item["predicted"] for item in whole["predictions"]] == list(answer.values())
     assert whole["scores"] == pytest.approx(numbers)
-    assert json.loads(cli("predict", place / "spans", dev).stdout) == found  # without a place to write to
+    assert json.loads(cli("predict", place / "spans", dev).stdout) == answer  # without a place to write to
     assert js("predict", place / "spans", dev, "-o", tmp_path / "p.json")["file"] == str(tmp_path / "p.json")
-    assert json.loads((tmp_path / "p.json").read_text()) == found
+    assert json.loads((tmp_path / "p.json").read_text()) == answer
     assert json.loads((tmp_path / "p.na_prob.json").read_text()) == chances
 
 
 def test_predict_answers_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path) -> None:
     given = [("7", "what follows red ?", "the king saw red river"), ("8", "what follows red ?", "old house far")]
     table = written(tmp_path / "q.csv", ["id", "question", "context"], given)
-    found = rows(cli("predict", place / "spans", table).stdout)
-    assert list(found[0]) == ["id", "question", "context", "predicted", "probability", "p(no answer)"]
-    assert [row["context"] for row in found] == [row[2] for row in given]
+    answer = rows(cli("predict", place / "spans", table).stdout)
+    assert list(answer[0]) == ["id", "question", "context", "predicted", "probability", "p(no answer)"]
+    assert [row["context"] for row in answer] == [row[2] for row in given]
     cli("predict", place / "spans", table, "-o", tmp_path / "p.json")
-    assert json.loads((tmp_path / "p.json").read_text()) == {row["id"]: row["predicted"] for row in found}
+    assert json.loads((tmp_path / "p.json").read_text()) == {row["id"]: row["predicted"] for row in answer}
     line = "what follows red ?\tthe king saw red river\n"
-    assert rows(cli("predict", place / "spans", stdin=line).stdout)[0]["predicted"] == found[0]["predicted"]
+    assert rows(cli("predict", place / "spans", stdin=line).stdout)[0]["predicted"] == answer[0]["predicted"]
     piped = cli("predict", place / "spans", stdin=table.read_bytes())
-    assert rows(piped.stdout) == found
+    assert rows(piped.stdout) == answer
     assert "the first line, 'id,question,context', is read as the header of a csv" in piped.stderr
     dev = place / "two/dev.json"
     assert cli("predict", place / "spans", stdin=dev.read_bytes()).stdout == cli("predict", place / "spans", dev).stdout
     cli("predict", place / "spans", table, "-o", tmp_path / "p.jsonl")
     kept = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
-    assert [one["predicted"] for one in kept] == [row["predicted"] for row in found]
-    assert all(isinstance(one["probability"], float) for one in kept)
+    assert [item["predicted"] for item in kept] == [row["predicted"] for row in answer]
+    assert all(isinstance(item["probability"], float) for item in kept)
     other = written(tmp_path / "o.csv", ["q", "passage"], [row[1:] for row in given])
     again = rows(cli("predict", place / "spans", other, "--text-pair", "q").stdout)
-    assert [row["predicted"] for row in again] == [row["predicted"] for row in found]
+    assert [row["predicted"] for row in again] == [row["predicted"] for row in answer]
     assert "which column is the question" in cli("predict", place / "spans", other, fails=True).stderr
     assert ".json" in cli("predict", place / "spans", table, "-o", tmp_path / "x.conll", fails=True).stderr
 
@@ -122,39 +122,41 @@ def test_predict_answers_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Pa
 def test_problems_of_questions_are_noted(js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
     long = " ".join(["what"] * 90)
     given = [("", "the king saw red river"), ("what follows red ?", " "), (long, "saw red river"), ("who ?", "a king")]
-    found = js("predict", place / "spans", written(tmp_path / "q.csv", ["question", "context"], given))
-    assert [note[:16] for note in found["notes"]] == ["1 of 4 questions"] * 3
-    assert len(found["predictions"]) == 4
+    answer = js("predict", place / "spans", written(tmp_path / "q.csv", ["question", "context"], given))
+    assert [note[:16] for note in answer["notes"]] == ["1 of 4 questions"] * 3
+    assert len(answer["predictions"]) == 4
 
 
 def test_multiple_choice_end_to_end(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ("transfer", "bert/choice", "--from", place / "bert", "--data", place / "ends.jsonl")
-    said = cli(*words, "--out", tmp_path / "run", *QUICK)
-    assert "one of several candidates for a context · 108 train · 12 dev" in " ".join(said.stderr.split())
+    message = cli(*words, "--out", tmp_path / "run", *QUICK)
+    assert "one of several candidates for a context · 108 train · 12 dev" in " ".join(message.stderr.split())
     new = endings(9, seed=5)
     done = cli("predict", tmp_path / "run", as_lines(tmp_path / "new.jsonl", new), "-o", tmp_path / "out.jsonl")
     kept = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
-    right = sum(row["predicted"] == one["label"] for row, one in zip(kept, new, strict=True))
+    right = sum(row["predicted"] == item["label"] for row, item in zip(kept, new, strict=True))
     assert all(sum(row["probabilities"]) == pytest.approx(1) for row in kept)
     assert f"against the labels in {tmp_path / 'new.jsonl'}: accuracy {100 * right / 9:.1f}" in " ".join(
         done.stderr.split()
     )
     header = ["context", "choice0", "choice1", "choice2"]
-    table = written(tmp_path / "t.csv", header, [(one["context"], *one["choices"]) for one in new])
-    found = rows(cli("predict", tmp_path / "run", table).stdout)
-    assert list(found[0]) == [*header, "predicted", "p(0)", "p(1)", "p(2)"]
-    assert [int(row["predicted"]) for row in found] == [row["predicted"] for row in kept]
-    assert all(abs(sum(float(row[f"p({i})"]) for i in range(3)) - 1) < 1e-5 for row in found)
+    table = written(tmp_path / "t.csv", header, [(item["context"], *item["choices"]) for item in new])
+    answer = rows(cli("predict", tmp_path / "run", table).stdout)
+    assert list(answer[0]) == [*header, "predicted", "p(0)", "p(1)", "p(2)"]
+    assert [int(row["predicted"]) for row in answer] == [row["predicted"] for row in kept]
+    assert all(abs(sum(float(row[f"p({i})"]) for i in range(3)) - 1) < 1e-5 for row in answer)
     piped = cli("predict", tmp_path / "run", stdin=table.read_bytes())
-    assert rows(piped.stdout) == found
+    assert rows(piped.stdout) == answer
     assert "is read as the header of a csv" in piped.stderr
     whole = js("predict", tmp_path / "run", table, "-o", tmp_path / "t-out.csv")
-    assert rows((tmp_path / "t-out.csv").read_text()) == found
-    gaps = [{**one, "context": ""} if i == 1 else {**one, "label": ""} if i == 2 else one for i, one in enumerate(new)]
+    assert rows((tmp_path / "t-out.csv").read_text()) == answer
+    gaps = [
+        {**item, "context": ""} if i == 1 else {**item, "label": ""} if i == 2 else item for i, item in enumerate(new)
+    ]
     empty, unlabeled = js("predict", tmp_path / "run", as_lines(tmp_path / "gaps.jsonl", gaps))["notes"]
     assert empty.startswith("1 of 9 texts")
     assert unlabeled.startswith("1 of 9 rows")
-    assert [str(one["predicted"]) for one in whole["predictions"]] == [row["predicted"] for row in found]
+    assert [str(item["predicted"]) for item in whole["predictions"]] == [row["predicted"] for row in answer]
     assert whole["scores"] == {}
     assert "a context and candidates: which of them is right" in (tmp_path / "run/card.md").read_text()
     assert "nextword predict" in cli("next", tmp_path / "run", "the", fails=True).stderr
@@ -178,11 +180,11 @@ def test_seeds_with_a_training_fraction_from_scratch(
     words = ["transfer", recipe, "--from", place / "lstm", "--data", place / data, "--out", tmp_path / "k"]
     words += ["--num-seeds", "2", "--train-fraction", "0.1", "--scratch", "--set", "phase.0.steps=2"]
     assert "mean, 95 % interval" in cli(*words).stdout
-    found = js(*words, "--resume")
-    assert [result["examples"]["train"] for result in found["results"]] == [12 if data == "two" else 11] * 2
-    assert all(result["scratch"] for result in found["results"])
+    answer = js(*words, "--resume")
+    assert [result["examples"]["train"] for result in answer["results"]] == [12 if data == "two" else 11] * 2
+    assert all(result["scratch"] for result in answer["results"])
     listed = js("runs", "--folder", tmp_path)
-    assert all(found["metric"] in one["task"] for one in listed)
+    assert all(answer["metric"] in item["task"] for item in listed)
 
 
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "two"), ("gpt1/choice", "ends.jsonl")])
@@ -196,41 +198,41 @@ def test_resume_is_bit_exact(place: Path, tmp_path: Path, recipe: str, data: str
     for name in ("model.safetensors", HEAD_FILE):
         a, b = (load_file(str(tmp_path / run / name)) for run in ("whole", "cut"))
         assert all(torch.equal(a[key], b[key]) for key in a)
-    found = transfer.read_result(tmp_path / "cut")
-    assert found is not None
-    assert found["dev"] == whole.results[0]["dev"]
+    answer = transfer.read_result(tmp_path / "cut")
+    assert answer is not None
+    assert answer["dev"] == whole.results[0]["dev"]
 
 
 def test_malformed_examples_raise(spans: Any, place: Path, tmp_path: Path) -> None:
     reader: Any = load(place / "spans", device="cpu")
     with pytest.raises(NextwordError, match="'who"):
         reader.predict("who ?")
-    for one in ("who ?", ("who ?",), ("who ?", 3), None):
+    for item in ("who ?", ("who ?",), ("who ?", 3), None):
         with pytest.raises(NextwordError, match=r"\(question, passage\)"):
-            reader.predict([one])
+            reader.predict([item])
     transfer.run("bert/choice", place / "bert", str(place / "ends.jsonl"), tmp_path / "x", changes=["phase.0.steps=1"])
     chooser: Any = load(tmp_path / "x", device="cpu")
     with pytest.raises(NextwordError, match="'went'"):
         chooser.predict("went")
-    for one in ("a text", ("context", ["one"]), ("context", 3), ("a", "b", "c", ["d", "e"]), None):
+    for item in ("a text", ("context", ["one"]), ("context", 3), ("a", "b", "c", ["d", "e"]), None):
         with pytest.raises(NextwordError, match=r"\(context, \[candidates\]\)"):
-            chooser.predict([one])
+            chooser.predict([item])
     two, more = chooser.predict([("went", ["far", "to"]), ("went", "where ?", ["far", "to", "in", "of"])])
-    assert [len(one.probabilities) for one in (two, more)] == [2, 4]
+    assert [len(item.probabilities) for item in (two, more)] == [2, 4]
     assert sum(more.probabilities.values()) == pytest.approx(1)
 
 
 def test_invalid_arguments_fail(cli: Cli, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
     base = ("transfer", "--from", place / "bert", "--out", tmp_path / "x")
-    for recipe, data, said in (
+    for recipe, data, message in (
         ("bert/finetune", "squad", "nextword transfer bert/span"),
         ("bert/span", "squad", "squad"),
         ("bert/span", str(tmp_path / "no.json"), "no.json"),
         ("bert/choice", "RACE", "race"),
         ("bert/span", str(place / "ends.jsonl"), "nextword transfer bert/choice"),
     ):
-        assert said in " ".join(cli(*base, recipe, "--data", data, fails=True).stderr.split()), recipe
+        assert message in " ".join(cli(*base, recipe, "--data", data, fails=True).stderr.split()), recipe
     assert not (tmp_path / "x").exists()
     refused = cli(*base, "bert/span", "--data", place / "two", "--kind", "pair_classification", fails=True)
     assert "--kind pair_classification" in refused.stderr

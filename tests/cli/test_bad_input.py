@@ -59,16 +59,16 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 )
 def test_train_with_unusable_text_names_the_problem(cli: Cli, here: Path, data: str, says: list[str]) -> None:
     for command in (TRAIN, ("compare", "lstm/tiny")):
-        said = cli(*command, "--data", data, "--out", here / "out", *QUICK, fails=True).stderr
-        assert all(words in said for words in says), said
+        message = cli(*command, "--data", data, "--out", here / "out", *QUICK, fails=True).stderr
+        assert all(words in message for words in says), message
         assert not (here / "out").exists()
 
 
 def test_train_with_less_text_than_a_batch_names_the_setting(cli: Cli, here: Path, text: Path) -> None:
     few = ("--set", "phase.0.batches.rows=50000")
-    said = cli(*TRAIN, "--data", text, "--out", here / "out", *QUICK, *few, fails=True).stderr
-    assert "100000" in said
-    assert "phase.0.batches.rows" in said
+    message = cli(*TRAIN, "--data", text, "--out", here / "out", *QUICK, *few, fails=True).stderr
+    assert "100000" in message
+    assert "phase.0.batches.rows" in message
     assert not (here / "out").exists()
 
 
@@ -154,8 +154,8 @@ def test_wrong_settings_are_reported_before_a_folder_exists(
     cli: Cli, text: Path, tmp_path: Path, change: str, says: str
 ) -> None:
     out = tmp_path / "run"
-    said = cli(*TRAIN, "--data", text, "--out", out, *QUICK, "--set", change, fails=True).stderr
-    assert says in said, said
+    message = cli(*TRAIN, "--data", text, "--out", out, *QUICK, "--set", change, fails=True).stderr
+    assert says in message, message
     if "kind=count" not in change:
         assert not out.exists(), "the corrected command must find the place free"
 
@@ -207,10 +207,10 @@ def test_wrong_options_are_reported_and_change_nothing(
 
 def test_train_never_overwrites_another_run(cli: Cli, run: Path, text: Path) -> None:
     before = contents(run)
-    said = cli("train", "gru/tiny", "--data", text, "--out", run, *QUICK, fails=True).stderr
-    assert "--resume" in said
-    said = cli("train", "gru/tiny", "--data", text, "--out", run, "--resume", *QUICK, fails=True).stderr
-    assert "another recipe" in said
+    message = cli("train", "gru/tiny", "--data", text, "--out", run, *QUICK, fails=True).stderr
+    assert "--resume" in message
+    message = cli("train", "gru/tiny", "--data", text, "--out", run, "--resume", *QUICK, fails=True).stderr
+    assert "another recipe" in message
     more = ("--set", "phase.0.steps=11")
     cli(*TRAIN, "--data", text, "--out", run, "--resume", *QUICK, *more, fails=True)
     assert contents(run) == before
@@ -285,10 +285,10 @@ def test_diverging_training_keeps_the_last_good_state(cli: Cli, text: Path, tmp_
     run = tmp_path / "run"
     hot = ("--set", f"phase.0.optimizer={{kind='sgd', rate={rate}}}", "--set", "phase.0.clip=0")
     every = ("--set", "phase.0.log=1", "--set", "phase.0.save=0", "--set", "phase.0.validate=1")
-    said = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *hot, *every, fails=True).stderr
-    assert "diverged" in said
-    assert "phase.0.optimizer.rate" in said
-    assert "step 1" in said or "step 2" in said
+    message = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *hot, *every, fails=True).stderr
+    assert "diverged" in message
+    assert "phase.0.optimizer.rate" in message
+    assert "step 1" in message or "step 2" in message
     state = RunFolder(run).load_state()
     if state is not None:
         assert all(torch.isfinite(t).all() for name, t in state[0].items() if name.startswith("network."))
@@ -327,9 +327,9 @@ def test_full_disk_keeps_the_last_good_state(
     cli(*TRAIN, "--data", text, "--out", tmp_path / "straight", *QUICK, *every)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", Full(checkpoint.save_file, 4, problem))
-        said = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *every, fails=True).stderr
-    assert "disk is full" in said
-    assert "--resume" in said
+        message = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *every, fails=True).stderr
+    assert "disk is full" in message
+    assert "--resume" in message
     state = RunFolder(run).load_state()
     assert state is not None
     assert state[1]["step"] == 4

@@ -47,14 +47,14 @@ def crawl(tmp_path: Path) -> Path:
 
 
 def step(report: dict[str, Any], name: str) -> dict[str, Any]:
-    return next(one for one in report["steps"] if one["name"] == name)
+    return next(item for item in report["steps"] if item["name"] == name)
 
 
 def test_every_step(js: Any, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     good, evaluated = tmp_path / "good.jsonl", tmp_path / "eval.jsonl"
     report = js("data", crawl, "--out", out, "--deduplicate", "--quality", good, "--decontaminate", evaluated)
-    assert [one["name"] for one in report["steps"]] == ["quality", "duplicates", "contamination"]
+    assert [item["name"] for item in report["steps"]] == ["quality", "duplicates", "contamination"]
     left = ids(out / "train.jsonl")
     assert not [id for id in left if id.startswith("spam")]
     assert step(report, "quality")["documents"] == 74
@@ -131,10 +131,10 @@ def test_bad_input(cli: Cli, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def refused(*words: str | Path) -> str:
-        said = cli("data", *words, fails=True).stderr
+        message = cli("data", *words, fails=True).stderr
         assert not out.exists()
         assert not list(tmp_path.glob(".*.part"))
-        return " ".join(said.split())
+        return " ".join(message.split())
 
     assert "--deduplicate" in refused(crawl, "--out", out)
     assert "--out" in refused(crawl, "--deduplicate")

@@ -76,11 +76,11 @@ def test_train_reads_standard_input(js: Js, cli: Cli, text: Path, tmp_path: Path
 
 
 def test_runs(cli: Cli, js: Js, run: Path) -> None:
-    (found,) = js("runs", "--folder", run.parent)
-    assert found["run"] == str(run)
-    assert (found["slug"], found["recipe"], found["status"]) == ("lstm", "lstm/tiny", "finished")
-    assert found["bits_per_byte"] > 0
-    assert js("runs", run) == found
+    (answer,) = js("runs", "--folder", run.parent)
+    assert answer["run"] == str(run)
+    assert (answer["slug"], answer["recipe"], answer["status"]) == ("lstm", "lstm/tiny", "finished")
+    assert answer["bits_per_byte"] > 0
+    assert js("runs", run) == answer
     assert "nextword generate" in cli("runs", run).stdout
     assert js("runs", "--folder", run.parent / "nowhere") == []
     assert "nextword train" in cli("runs", "--folder", run.parent / "nowhere").stdout
@@ -90,9 +90,9 @@ def test_a_damaged_folder_does_not_hide_the_others(js: Js, cli: Cli, run: Path) 
     broken = run.parent / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
-    found = {Path(facts["run"]).name: facts["status"] for facts in js("runs", "--folder", run.parent)}
-    assert found["run"] == "finished"
-    assert found["broken"].startswith("unreadable")
+    answer = {Path(facts["run"]).name: facts["status"] for facts in js("runs", "--folder", run.parent)}
+    assert answer["run"] == "finished"
+    assert answer["broken"].startswith("unreadable")
     assert "broken" in cli("runs", "--folder", run.parent).stdout
 
 
@@ -197,12 +197,12 @@ def test_embed(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
     np.testing.assert_array_equal(load_file(tmp_path / "v.safetensors")["vectors"], vectors)
     cli("embed", run, file, "--out", tmp_path / "first.npy", "--layer", 0)
     assert not np.array_equal(np.load(tmp_path / "first.npy"), vectors)
-    found = js("embed", run, file, "--query", sentences(5)[3], "-k", 2)
-    assert found["lines"][0]["line"] == 4
-    assert found["lines"][0]["similarity"] == pytest.approx(1, abs=1e-4)
+    answer = js("embed", run, file, "--query", sentences(5)[3], "-k", 2)
+    assert answer["lines"][0]["line"] == 4
+    assert answer["lines"][0]["similarity"] == pytest.approx(1, abs=1e-4)
     assert sentences(5)[3] in cli("embed", run, file, "--query", sentences(5)[3]).stdout.replace("\n", " ")
-    told = cli("embed", run, file, "--clusters", 2, "-k", 1).stdout
-    assert told.count("cluster") == 2
+    output = cli("embed", run, file, "--clusters", 2, "-k", 1).stdout
+    assert output.count("cluster") == 2
     assert sum(map(len, js("embed", run, file, "--clusters", 2)["clusters"])) == 5
 
 

@@ -57,9 +57,9 @@ def test_it_leaves_a_report_numbers_and_models(cli: Cli, compared: tuple[Path, s
 def test_a_second_comparison_does_not_overwrite_the_first(cli: Cli, compared: tuple[Path, str], text: Path) -> None:
     folder, _ = compared
     before = contents(folder)
-    said = cli("compare", "rnn/tiny", "--data", text, "--out", folder, fails=True).stderr
-    assert "--resume" in said
-    assert "--out" in said
+    message = cli("compare", "rnn/tiny", "--data", text, "--out", folder, fails=True).stderr
+    assert "--resume" in message
+    assert "--out" in message
     assert contents(folder) == before
 
 
@@ -122,9 +122,9 @@ def test_interrupted_it_keeps_what_is_trained_and_goes_on(cli: Cli, js: Js, text
     process = start("compare", *TWO, "--data", text, "--minutes", 0.1, "--out", out, *SMALL, "--set", "phase.0.log=1")
     wait_until(lambda: _begun(out / "gru-tiny"), process)
     process.send_signal(signal.SIGINT)
-    said = _end(process)
-    assert "1 of 2" in said
-    assert f"nextword compare --resume --out {out}" in said
+    message = _end(process)
+    assert "1 of 2" in message
+    assert f"nextword compare --resume --out {out}" in message
     assert RunFolder.open(out / "lstm-tiny").manifest["finished"]
     done = (out / "lstm-tiny" / "model.safetensors").read_bytes()
     assert cli("generate", out / "lstm-tiny", "--max-tokens", 3).stdout
@@ -142,7 +142,7 @@ def _begun(run: Path) -> bool:
 
 
 def _end(process: subprocess.Popen[str]) -> str:
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert "Traceback" not in said
-    return " ".join(said.split())
+    _, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
+    assert "Traceback" not in message
+    return " ".join(message.split())

@@ -95,8 +95,8 @@ def test_a_text_that_the_model_rules_out(js: Js, cli: Cli, counted: Path, tmp_pa
     assert [(row["perplexity"], row["impossible"]) for row in result["conventions"]] == [(None, 1)] * 4
     lines = [line.split() for line in cli("evaluate", counted, "--data", other).stdout.splitlines()]
     assert [line[-1] for line in lines if line[:1] in (["with"], ["without"])] == ["∞"] * 4
-    said = f"· 1 token has probability 0; without it, token perplexity is {2 ** (2 / 7):.2f}"
-    assert said.split() in lines
+    message = f"· 1 token has probability 0; without it, token perplexity is {2 ** (2 / 7):.2f}"
+    assert message.split() in lines
 
 
 def test_the_card_has_the_conventions(counted: Path) -> None:

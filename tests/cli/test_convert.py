@@ -67,8 +67,8 @@ def test_every_command_takes_the_run(cli: Cli, js: Js, by_hand: Path, data: Path
     assert guesses["a"] == pytest.approx(0.5, abs=1e-6)
     assert guesses["b"] == pytest.approx(0.2 * 0.5 / 0.9, abs=1e-6)
     assert set(js("generate", run, "--max-tokens", 20, "--seed", 1)["text"].split()) <= {"a", "b"}
-    (found,) = js("runs", "--folder", run.parent)
-    assert (found["slug"], found["recipe"], found["status"]) == ("ngram", "hand.arpa", "finished")
+    (answer,) = js("runs", "--folder", run.parent)
+    assert (answer["slug"], answer["recipe"], answer["status"]) == ("ngram", "hand.arpa", "finished")
     assert "hand.arpa" in cli("runs", run).stdout
     (tmp_path / "lines.txt").write_text("a b\n")
     assert js("evaluate", run, "--data", tmp_path / "lines.txt", "--lines")[0]["tokens"] == 2
@@ -108,8 +108,8 @@ def test_a_model_of_lower_case(js: Js, by_hand: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A\n")
     for lower, nats in (("true", math.log(2 / 0.4)), ("false", -math.log(0.3 * 0.5 / 0.9 * 0.4))):
         js("convert", by_hand, tmp_path / lower, "--set", f"tokenizer.lower={lower}")
-        found = js("evaluate", tmp_path / lower, "--data", tmp_path / "text.txt")["nats"]
-        assert found == pytest.approx(nats, abs=1e-5)
+        answer = js("evaluate", tmp_path / lower, "--data", tmp_path / "text.txt")["nats"]
+        assert answer == pytest.approx(nats, abs=1e-5)
 
 
 def test_an_empty_folder_is_filled(cli: Cli, by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -258,9 +258,9 @@ def test_an_arpa_file_into_the_compact_layout(js: Js, by_hand: Path, tmp_path: P
 
 
 def test_from_python(by_hand: Path, tmp_path: Path) -> None:
-    told: list[tuple[str, float, float | None]] = []
-    made = convert(by_hand, tmp_path / "run", progress=lambda *how_far: told.append(how_far))
+    output: list[tuple[str, float, float | None]] = []
+    made = convert(by_hand, tmp_path / "run", progress=lambda *how_far: output.append(how_far))
     assert (made.target, made.facts) == (tmp_path / "run", {"order": 2, "ngrams": [4, 1]})
-    assert {label for label, _, _ in told} == {"reading hand.arpa", "writing run"}
+    assert {label for label, _, _ in output} == {"reading hand.arpa", "writing run"}
     convert(tmp_path / "run", tmp_path / "out.arpa")
     assert json.loads((tmp_path / "run" / "model.json").read_text())["weights"] == [1.0]

@@ -76,8 +76,8 @@ def test_every_command_takes_the_run(cli: Cli, js: Js, run: Path, folder: Path, 
     for place in (run, made):
         cli("embed", place, text, "--out", tmp_path / f"{place.name}.npy")
     np.testing.assert_array_equal(np.load(tmp_path / "run.npy"), np.load(tmp_path / "gpt.npy"))
-    (found,) = js("runs", "--folder", made.parent)
-    assert (found["slug"], found["recipe"], found["status"]) == ("gpt2", "folder", "finished")
+    (result,) = js("runs", "--folder", made.parent)
+    assert (result["slug"], result["recipe"], result["status"]) == ("gpt2", "folder", "finished")
     assert "unknown" in cli("runs", made).stdout
     assert "--data" in cli("evaluate", made, fails=True).stderr
     assert "--data" in cli("train", "--resume", "--out", made, fails=True).stderr
@@ -97,10 +97,10 @@ def test_what_is_told_of_a_folder(cli: Cli, js: Js, run: Path, tmp_path: Path) -
     shown = cli("convert", run, tmp_path / "a", "--to", "huggingface").stdout
     assert "a Hugging Face folder" in shown
     assert "from transformers import pipeline" in shown
-    told = js("convert", run, tmp_path / "b", "--to", "huggingface")
-    assert told["parameters"] == load(run).parameters
-    assert (told["vocabulary"], told["model"]["width"]) == (300, 12)
-    assert told["size"] == sum(path.stat().st_size for path in (tmp_path / "b").iterdir())
+    output = js("convert", run, tmp_path / "b", "--to", "huggingface")
+    assert output["parameters"] == load(run).parameters
+    assert (output["vocabulary"], output["model"]["width"]) == (300, 12)
+    assert output["size"] == sum(path.stat().st_size for path in (tmp_path / "b").iterdir())
     assert "card.md" not in contents(tmp_path / "a")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
@@ -126,9 +126,9 @@ def test_one_folder_into_another(cli: Cli, folder: Path, tmp_path: Path) -> None
 def test_a_tokenizer_from_elsewhere(cli: Cli, folder: Path, run: Path, tmp_path: Path) -> None:
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
         (folder / name).unlink()
-    said = refused(cli, folder, tmp_path / "run")
-    assert "tokenizer.load=PATH" in said
-    assert "--set tokenizer.load=PATH" in said
+    message = refused(cli, folder, tmp_path / "run")
+    assert "tokenizer.load=PATH" in message
+    assert "--set tokenizer.load=PATH" in message
     cli("convert", folder, tmp_path / "run", "--set", f"tokenizer.load={run / 'tokenizer.json'}")
     assert load(tmp_path / "run").score("the king").nats == pytest.approx(load(run).score("the king").nats)
 
@@ -137,7 +137,7 @@ def test_a_tokenizer_from_elsewhere(cli: Cli, folder: Path, run: Path, tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"model_type": "llama"}, "'llama'"),
         ({"model_type": "absent", "architectures": ["Odd"]}, "['Odd']"),
@@ -161,23 +161,23 @@ def test_a_tokenizer_from_elsewhere(cli: Cli, folder: Path, run: Path, tmp_path:
         ({"tie_word_embeddings": False}, "lm_head.weight"),
     ],
 )
-def test_settings(cli: Cli, folder: Path, tmp_path: Path, settings: dict[str, Any], said: str) -> None:
+def test_settings(cli: Cli, folder: Path, tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     change(folder / "config.json", **settings)
-    assert said in refused(cli, folder, tmp_path / "run")
+    assert message in refused(cli, folder, tmp_path / "run")
 
 
 def test_tensors_that_are_missing_or_too_many(cli: Cli, folder: Path, tmp_path: Path) -> None:
     whole = contents(folder)["model.safetensors"]
     rewrite(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if ".mlp." in name or "ln_" in name])
-    said = refused(cli, folder, tmp_path / "run")
-    assert "lacks 18 tensors" in said
-    assert said.count("h.") == 10
-    assert "… (8 more)" in said
+    message = refused(cli, folder, tmp_path / "run")
+    assert "lacks 18 tensors" in message
+    assert message.count("h.") == 10
+    assert "… (8 more)" in message
     (folder / "model.safetensors").write_bytes(whole)
     rewrite(folder, lambda tensors: tensors.update({"score.weight": torch.zeros(2, 12)}))
-    said = refused(cli, folder, tmp_path / "run")
-    assert "1 tensor that gpt2 has no place for: score.weight" in said
-    assert "GPT2LMHeadModel" in said
+    message = refused(cli, folder, tmp_path / "run")
+    assert "1 tensor that gpt2 has no place for: score.weight" in message
+    assert "GPT2LMHeadModel" in message
     (folder / "model.safetensors").write_bytes(whole)
     rewrite(folder, lambda tensors: tensors.update({"lm_head.weight": torch.zeros(300, 12)}))
     assert "lm_head.weight" in refused(cli, folder, tmp_path / "run")
@@ -187,7 +187,7 @@ def test_tensors_that_are_missing_or_too_many(cli: Cli, folder: Path, tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("config.json", b"{", "config.json"),
         ("config.json", b"[]", "holds a JSON list"),
@@ -199,13 +199,13 @@ def test_tensors_that_are_missing_or_too_many(cli: Cli, folder: Path, tmp_path: 
     ],
 )
 def test_folders_that_are_not_whole(
-    cli: Cli, folder: Path, tmp_path: Path, name: str, content: bytes | None, said: str
+    cli: Cli, folder: Path, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     if content is None:
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(content)
-    assert said in refused(cli, folder, tmp_path / "run")
+    assert message in refused(cli, folder, tmp_path / "run")
 
 
 def test_a_cut_file_is_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_cut_file_is_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("index", "said"),
+    ("index", "message"),
     [
         ("{}", "weight_map"),
         ('{"weight_map": []}', "weight_map"),
@@ -228,10 +228,10 @@ def test_a_cut_file_is_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
         ('{"weight_map": {"a": "part-1.safetensors"}}', "part-1.safetensors"),
     ],
 )
-def test_an_index_of_several_files(cli: Cli, folder: Path, tmp_path: Path, index: str, said: str) -> None:
+def test_an_index_of_several_files(cli: Cli, folder: Path, tmp_path: Path, index: str, message: str) -> None:
     (folder / "model.safetensors").rename(folder / "part-1.safetensors")
     (folder / "model.safetensors.index.json").write_text(index)
-    assert said in refused(cli, folder, tmp_path / "run")
+    assert message in refused(cli, folder, tmp_path / "run")
 
 
 class Trap:
@@ -253,8 +253,8 @@ def test_a_pickle_runs_nothing(cli: Cli, folder: Path, tmp_path: Path, how: str)
         path.write_bytes(pickle.dumps(held))
     else:
         torch.save(held, path, _use_new_zipfile_serialization=how == "archive")
-    said = refused(cli, folder, tmp_path / "run")
-    assert "pytorch_model.bin" in said
+    message = refused(cli, folder, tmp_path / "run")
+    assert "pytorch_model.bin" in message
     assert not sprung.exists()
     if how != "raw":  # the trap is a real one
         torch.load(path, weights_only=False)
@@ -275,19 +275,19 @@ def test_targets_and_changes(cli: Cli, run: Path, trained: Path, folder: Path, t
     assert "out.safetensors" in refused(cli, run, tmp_path / "out.safetensors", *there)
     assert "out.arpa" in refused(cli, run, tmp_path / "out.arpa", *there)
     assert "--to onnx" in refused(cli, run, tmp_path / "out", "--to", "onnx")
-    for asked, said in (("dtype=int8", "float16"), ("shards=2", "huggingface.shards")):
-        assert said in refused(cli, run, tmp_path / "out", *there, "--set", f"huggingface.{asked}")
+    for asked, message in (("dtype=int8", "float16"), ("shards=2", "huggingface.shards")):
+        assert message in refused(cli, run, tmp_path / "out", *there, "--set", f"huggingface.{asked}")
     assert "tokenizer.load" in refused(cli, folder, tmp_path / "o", "--set", "model.width=3")
-    said = refused(cli, trained, tmp_path / "out", *there)
-    assert "LSTM" in said
-    assert "gpt1, gpt2, gpt3" in said
+    message = refused(cli, trained, tmp_path / "out", *there)
+    assert "LSTM" in message
+    assert "gpt1, gpt2, gpt3" in message
     assert "n-gram" in refused(cli, folder, tmp_path / "out.arpa")
 
 
 def test_banded_layers_cannot_be_written(cli: Cli, text: Path, tmp_path: Path) -> None:
     cli("train", "gpt3/tiny", "--data", text, "--out", tmp_path / "run", *SMALL, "--set", "phase.0.steps=1")
-    said = refused(cli, tmp_path / "run", tmp_path / "out", "--to", "huggingface")
-    assert "[model] band = 16" in said
+    message = refused(cli, tmp_path / "run", tmp_path / "out", "--to", "huggingface")
+    assert "[model] band = 16" in message
 
 
 def test_numbers_too_large_for_half_precision(cli: Cli, run: Path, tmp_path: Path) -> None:

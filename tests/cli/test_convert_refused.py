@@ -13,7 +13,7 @@ from .conftest import BY_HAND, Cli, refused, sets
 
 
 @pytest.mark.parametrize(
-    ("target", "changes", "said"),
+    ("target", "changes", "message"),
     [
         ("hand.arpa", (), "overwrites"),
         ("full", (), "overwrites"),
@@ -34,17 +34,17 @@ from .conftest import BY_HAND, Cli, refused, sets
     ],
 )
 def test_targets_and_changes(
-    cli: Cli, by_hand: Path, tmp_path: Path, target: str, changes: tuple[str, ...], said: str
+    cli: Cli, by_hand: Path, tmp_path: Path, target: str, changes: tuple[str, ...], message: str
 ) -> None:
     for name in ("full", "full.arpa"):
         (tmp_path / name).mkdir()
     (tmp_path / "full" / "mine.txt").write_text("to be kept")
     settings = sets(*changes)
-    assert said in refused(cli, by_hand, tmp_path / target, *settings)
+    assert message in refused(cli, by_hand, tmp_path / target, *settings)
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "message"),
     [
         ("nothing", None, "There is no"),
         ("text.txt", b"once upon a time\n", "text.txt"),
@@ -58,25 +58,25 @@ def test_targets_and_changes(
         ("folder/file", b"", "manifest.json"),
     ],
 )
-def test_sources(cli: Cli, tmp_path: Path, name: str, content: bytes | None, said: str) -> None:
+def test_sources(cli: Cli, tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
     path = tmp_path / "in" / name
     path.parent.mkdir(parents=True)
     if content is not None:
         path.write_bytes(content)
     source = path.parent if name == "folder/file" else path
-    assert said in refused(cli, source, tmp_path / "run")
+    assert message in refused(cli, source, tmp_path / "run")
 
 
 def test_a_network_is_no_table_of_ngrams(cli: Cli, run: Path, tmp_path: Path) -> None:
     for target in ("out.arpa", "again"):
-        said = refused(cli, run, tmp_path / target)
-        assert "LSTM" in said
+        message = refused(cli, run, tmp_path / target)
+        assert "LSTM" in message
 
 
 def test_a_network_that_has_no_eight_bits(cli: Cli, run: Path, tmp_path: Path) -> None:
-    said = refused(cli, run, tmp_path / "again", *sets("model.bits=8"))
-    assert "LSTM" in said
-    assert "int8" in said
+    message = refused(cli, run, tmp_path / "again", *sets("model.bits=8"))
+    assert "LSTM" in message
+    assert "int8" in message
 
 
 def test_a_mixture_cannot_be_written(cli: Cli, data: Path, tmp_path: Path) -> None:

@@ -50,11 +50,11 @@ def test_classified_with_and_without_what_translating_taught(cli: Cli, js: Js, p
     words = ("transfer", "cove/classify", "--from", place / "run", "--data", place / "group.csv", *quick)
     for features in ("glove", "both"):
         out = tmp_path / features
-        found = js(*words, "--set", f"task.features={features}", "--num-seeds", "2", "--out", out)
-        assert found["interval"] is not None
-        assert json.loads((out / "results.json").read_text())["values"] == found["values"]
+        result = js(*words, "--set", f"task.features={features}", "--num-seeds", "2", "--out", out)
+        assert result["interval"] is not None
+        assert json.loads((out / "results.json").read_text())["values"] == result["values"]
         assert f'features = "{features}"' in (out / "seed-0/recipe.toml").read_text()
-    said = cli("predict", tmp_path / "both/seed-0", place / "group.csv").stdout.splitlines()
-    assert len(said) == 101
-    assert "p(coin)" in said[0]
+    message = cli("predict", tmp_path / "both/seed-0", place / "group.csv").stdout.splitlines()
+    assert len(message) == 101
+    assert "p(coin)" in message[0]
     assert "features = 'elmo'" in cli(*words, "--set", "task.features=elmo", "--out", tmp_path / "x", fails=True).stderr

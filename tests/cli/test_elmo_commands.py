@@ -28,18 +28,18 @@ def test_vectors_of_words(run: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("The value, of it.\nxyzzyqq\n\n", encoding="utf-8")
     given = [str(run), str(lines), "--words", "--layer", "all", "--json"]
-    found = CliRunner().invoke(app, ["embed", *given])
-    assert found.exit_code == 0, found.output
-    said = json.loads(found.stdout)
-    assert {key: said[key] for key in ("texts", "words", "width", "layer")} == {
+    answer = CliRunner().invoke(app, ["embed", *given])
+    assert answer.exit_code == 0, answer.output
+    message = json.loads(answer.stdout)
+    assert {key: message[key] for key in ("texts", "words", "width", "layer")} == {
         "texts": 3, "words": 7, "width": 64, "layer": "all",
     }  # fmt: skip
     with safe_open(str(tmp_path / "lines.safetensors"), "pt") as file:
         assert json.loads(file.metadata()["words"]) == [["The", "value", ",", "of", "it", "."], ["xyzzyqq"], []]
         assert file.get_tensor("0").shape == (3, 6, 64)
         assert file.get_tensor("1").shape == (3, 1, 64)
-    one = CliRunner().invoke(app, ["embed", *given[:3], "--layer", "1", "--out", str(tmp_path / "one.safetensors")])
-    assert one.exit_code == 0, one.output
+    row = CliRunner().invoke(app, ["embed", *given[:3], "--layer", "1", "--out", str(tmp_path / "one.safetensors")])
+    assert row.exit_code == 0, row.output
     with safe_open(str(tmp_path / "one.safetensors"), "pt") as file:
         assert file.get_tensor("0").shape == (6, 64)
 
@@ -49,9 +49,9 @@ def test_words_of_sub_word_models_are_means_of_their_pieces(tmp_path: Path) -> N
 
     list(train_events(load_recipe("bert/tiny", ["phase.0.steps=2"]), tmp_path / "bert", device="cpu"))
     lm = nextword.load(tmp_path / "bert", device="cpu")
-    (found,) = lm.embed_words(["unbelievable things"])
+    (answer,) = lm.embed_words(["unbelievable things"])
     encoding = lm.tokenizer.encode("unbelievable things")
-    assert found.words == ["unbelievable", "things"]
+    assert answer.words == ["unbelievable", "things"]
     with torch.no_grad():
         frame = lm.network.frame(encoding)
         from nextword.lm.embedding import pack_frames
@@ -59,21 +59,21 @@ def test_words_of_sub_word_models_are_means_of_their_pieces(tmp_path: Path) -> N
         h = lm.network.encode(pack_frames([frame], lm.network.device))[0][-1][0]
     start, _ = frame.text_spans[0]
     first = torch.from_numpy(encoding.words == 0)
-    torch.testing.assert_close(found.vectors[0], h[start : start + len(encoding)][first].mean(0))
+    torch.testing.assert_close(answer.vectors[0], h[start : start + len(encoding)][first].mean(0))
 
 
 def test_what_does_not_go_together(run: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("a\n", encoding="utf-8")
-    for more, said in (
+    for more, message in (
         (["--words", "--query", "a"], "--words"),
         (["--words", "--out", "x.npy"], "safetensors"),
         (["--words", "--pool", "first"], "--pool"),
         (["--layer", "all"], "--words"),
     ):
-        found = CliRunner().invoke(app, ["embed", str(run), str(lines), *more])
-        assert found.exit_code != 0
-        assert said in str(found.exception) + found.output
+        answer = CliRunner().invoke(app, ["embed", str(run), str(lines), *more])
+        assert answer.exit_code != 0
+        assert message in str(answer.exception) + answer.output
     asked = CliRunner().invoke(app, ["embed", str(run), "--nearest", "value"])
     assert "embed RUN FILE --words" in str(asked.exception) + asked.output  # it reads letters, and has no table
 
@@ -81,13 +81,13 @@ def test_what_does_not_go_together(run: Path, tmp_path: Path) -> None:
 def test_two_perplexities(run: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The value of an expression is a number.\n" * 20, encoding="utf-8")
-    found = CliRunner().invoke(app, ["evaluate", str(run), "--data", str(text), "--json", "--device", "cpu"])
-    assert found.exit_code == 0, found.output
-    said = json.loads(found.stdout)
-    assert said["forward_perplexity"] == said["token_perplexity"]
-    assert said["backward_perplexity"] > 1
-    assert said["backward_perplexity"] != said["forward_perplexity"]
-    assert any("backward" in note for note in said["notes"])
+    answer = CliRunner().invoke(app, ["evaluate", str(run), "--data", str(text), "--json", "--device", "cpu"])
+    assert answer.exit_code == 0, answer.output
+    message = json.loads(answer.stdout)
+    assert message["forward_perplexity"] == message["token_perplexity"]
+    assert message["backward_perplexity"] > 1
+    assert message["backward_perplexity"] != message["forward_perplexity"]
+    assert any("backward" in note for note in message["notes"])
     log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
     valid = [line for line in log if line["event"] == "valid"][-1]
     both = (valid["forward_perplexity"] * valid["backward_perplexity"]) ** 0.5
@@ -105,9 +105,9 @@ def test_a_part_of_the_held_out_text_may_be_scored_at_the_end(tmp_path: Path) ->
         "--device",
         "cpu",
     ]
-    found = CliRunner().invoke(app, ["train", "elmo/tiny", *given, "--json"])
-    assert found.exit_code == 0, found.output
-    result = json.loads(found.stdout)
+    answer = CliRunner().invoke(app, ["train", "elmo/tiny", *given, "--json"])
+    assert answer.exit_code == 0, answer.output
+    result = json.loads(answer.stdout)
     assert result["scored"] == result["tokens"] >= 300
     assert any("the first" in note for note in result["notes"])
     assert result["backward_perplexity"] > 1
@@ -118,8 +118,8 @@ def test_its_own_format_there_and_back(run: Path, tmp_path: Path) -> None:
     import nextword
 
     for source, target, more in ((run, "theirs", ["--to", "elmo"]), (tmp_path / "theirs", "again", [])):
-        found = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / target), *more])
-        assert found.exit_code == 0, found.output
+        answer = CliRunner().invoke(app, ["convert", str(source), str(tmp_path / target), *more])
+        assert answer.exit_code == 0, answer.output
     words = [["The", "value", "xyzzyqq"]]
     before, after = (
         nextword.load(path, device="cpu").embed_words(words, "all")[0] for path in (run, tmp_path / "again")

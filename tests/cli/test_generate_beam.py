@@ -15,50 +15,50 @@ Js = Callable[..., Any]
 
 def test_the_n_best_are_ranked_with_their_scores(cli: Cli, js: Js, trained: Path) -> None:
     words = ("generate", trained, "The", "--max-tokens", 12, "--beam", 5, "--n-best", 3)
-    found = js(*words)
-    assert found["prompt"] == "The"
-    assert [one["rank"] for one in found["best"]] == [1, 2, 3]
-    scores = [one["score"] for one in found["best"]]
+    result = js(*words)
+    assert result["prompt"] == "The"
+    assert [row["rank"] for row in result["best"]] == [1, 2, 3]
+    scores = [row["score"] for row in result["best"]]
     assert scores == sorted(scores, reverse=True)
-    assert [-one["nats"] for one in found["best"]] == pytest.approx(scores)  # without a penalty they are the same
-    assert found["best"][0]["text"] == js(*words[:-2])["text"]
+    assert [-row["nats"] for row in result["best"]] == pytest.approx(scores)  # without a penalty they are the same
+    assert result["best"][0]["text"] == js(*words[:-2])["text"]
     shown = cli(*words).stdout.splitlines()
-    for line, one in zip(shown, found["best"], strict=True):
+    for line, row in zip(shown, result["best"], strict=True):
         rank, score, rest = line.split("  ", 2)
-        assert (int(rank), float(score)) == (one["rank"], pytest.approx(one["score"], abs=1e-4))
-        text = rest.removesuffix(" …") if not one["complete"] else rest
-        assert text == "The" + one["text"].replace("\n", "\\n")
+        assert (int(rank), float(score)) == (row["rank"], pytest.approx(row["score"], abs=1e-4))
+        text = rest.removesuffix(" …") if not row["complete"] else rest
+        assert text == "The" + row["text"].replace("\n", "\\n")
 
 
 def test_penalties_groups_and_lengths(js: Js, trained: Path) -> None:
     def write(*more: Any) -> Any:
         return js("generate", trained, "The", "--max-tokens", 12, "--beam", 4, "--n-best", 4, *more)["best"]
 
-    for one in write("--set", "beam.length_penalty=1"):
-        assert one["score"] == pytest.approx(-one["nats"] / one["tokens"])
-    for one in write("--set", "beam.length_penalty=0.6", "--set", "beam.normalization=gnmt"):
-        assert one["score"] == pytest.approx(-one["nats"] / ((5 + one["tokens"]) / 6) ** 0.6)
+    for row in write("--set", "beam.length_penalty=1"):
+        assert row["score"] == pytest.approx(-row["nats"] / row["tokens"])
+    for row in write("--set", "beam.length_penalty=0.6", "--set", "beam.normalization=gnmt"):
+        assert row["score"] == pytest.approx(-row["nats"] / ((5 + row["tokens"]) / 6) ** 0.6)
     alike, apart = write(), write("--set", "beam.groups=4", "--set", "beam.diversity=9")
-    assert len({one["text"][0] for one in apart}) == 4  # four groups of one: not two begin alike
-    assert sum(one["nats"] for one in apart) > sum(one["nats"] for one in alike)
+    assert len({row["text"][0] for row in apart}) == 4  # four groups of one: not two begin alike
+    assert sum(row["nats"] for row in apart) > sum(row["nats"] for row in alike)
 
 
 def test_a_file_of_prompts(cli: Cli, js: Js, trained: Path, tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("The king\na\n")
     words = ("generate", trained, "--file", file, "--max-tokens", 6, "--beam", 3, "--n-best", 2)
-    found = js(*words)
-    assert [one["prompt"] for one in found] == ["The king", "a"]
-    for one in found:
-        alone = js("generate", trained, one["prompt"], "--max-tokens", 6, "--beam", 3, "--n-best", 2)
-        assert [x["text"] for x in alone["best"]] == [x["text"] for x in one["best"]]
+    result = js(*words)
+    assert [row["prompt"] for row in result] == ["The king", "a"]
+    for row in result:
+        alone = js("generate", trained, row["prompt"], "--max-tokens", 6, "--beam", 3, "--n-best", 2)
+        assert [x["text"] for x in alone["best"]] == [x["text"] for x in row["best"]]
     lines = cli(*words).stdout.splitlines()
     assert [lines[0], lines[3]] == ["The king", "a"]
     assert [line[0] for line in lines if line not in ("The king", "a")] == ["1", "2", "1", "2"]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--beam", "0"], "--beam"),
         (["--n-best", "3"], "--beam WIDTH"),
@@ -77,5 +77,5 @@ def test_a_file_of_prompts(cli: Cli, js: Js, trained: Path, tmp_path: Path) -> N
         (["--beam", "0", "--contrastive", "0.5"], "--contrastive"),
     ],
 )
-def test_generate_beam_with_a_wrong_option_names_it(cli: Cli, trained: Path, words: list[str], said: str) -> None:
-    assert said in " ".join(cli("generate", trained, "The", *words, fails=True).stderr.split())
+def test_generate_beam_with_a_wrong_option_names_it(cli: Cli, trained: Path, words: list[str], message: str) -> None:
+    assert message in " ".join(cli("generate", trained, "The", *words, fails=True).stderr.split())

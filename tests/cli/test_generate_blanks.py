@@ -30,9 +30,9 @@ def glm(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_blanks_are_filled(cli: Cli, js: Js, glm: Path) -> None:
     lm: Any = nextword.load(glm)
     (wanted,) = lm.infill(TEXT, Beam(4), Stop(20))
-    found = js("generate", glm, TEXT, "--beam", "4", "--max-tokens", "20")
-    assert (found["text"], found["blanks"], found["tokens"]) == (wanted.text, list(wanted.blanks), wanted.tokens)
-    assert found["nats"] == pytest.approx(-wanted.log_prob)
+    answer = js("generate", glm, TEXT, "--beam", "4", "--max-tokens", "20")
+    assert (answer["text"], answer["blanks"], answer["tokens"]) == (wanted.text, list(wanted.blanks), wanted.tokens)
+    assert answer["nats"] == pytest.approx(-wanted.log_prob)
     assert cli("generate", glm, TEXT, "--beam", "4", "--max-tokens", "20").stdout == wanted.text + "\n"
     greedy = js("generate", glm, TEXT, "--max-tokens", "20")  # nothing is drawn unless one asks for it
     assert greedy["text"] == lm.infill(TEXT, stop=Stop(20))[0].text
@@ -43,26 +43,26 @@ def test_blanks_are_filled(cli: Cli, js: Js, glm: Path) -> None:
 def test_the_n_best_and_files(cli: Cli, js: Js, glm: Path, tmp_path: Path) -> None:
     best = js("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--max-tokens", "12")["best"]
     assert len(best) == 3
-    assert [one["score"] for one in best] == sorted((one["score"] for one in best), reverse=True)
-    said = cli("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--max-tokens", "12").stdout
-    assert [line.split("  ")[0] for line in said.splitlines()] == ["1", "2", "3"]
+    assert [row["score"] for row in best] == sorted((row["score"] for row in best), reverse=True)
+    message = cli("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--max-tokens", "12").stdout
+    assert [line.split("  ")[0] for line in message.splitlines()] == ["1", "2", "3"]
     lines = tmp_path / "lines.txt"
     lines.write_text(f"{TEXT}\nthe people [gMASK]\n")
     many = js("generate", glm, "--file", lines, "--beam", "2", "--max-tokens", "12")
-    assert [one["prompt"] for one in many] == lines.read_text().splitlines()
+    assert [row["prompt"] for row in many] == lines.read_text().splitlines()
     assert many[0]["text"] == js("generate", glm, TEXT, "--beam", "2", "--max-tokens", "12")["text"]
     assert cli("generate", glm, "--file", lines, "--beam", "2", "--max-tokens", "12").stdout.count("\n") == 2
 
 
 def test_without_a_blank_it_writes_on(js: Js, glm: Path) -> None:
-    found = js("generate", glm, "The king", "--temperature", "0", "--max-tokens", "6")
-    assert found["reason"] in ("length", "end")
-    assert "blanks" not in found
+    answer = js("generate", glm, "The king", "--temperature", "0", "--max-tokens", "6")
+    assert answer["reason"] in ("length", "end")
+    assert "blanks" not in answer
 
 
 def test_next_guesses_pieces_and_long_texts_are_cut(cli: Cli, js: Js, glm: Path) -> None:
-    found = js("next", glm, TEXT, "-k", "3")
-    assert [len(guesses) for guesses in found["blanks"]] == [3, 3]
+    answer = js("next", glm, TEXT, "-k", "3")
+    assert [len(guesses) for guesses in answer["blanks"]] == [3, 3]
     note = cli("next", glm, "the king " * 60 + "___" + " of a land" * 60).stderr
     assert "48" in note
 
@@ -75,11 +75,11 @@ def test_likelihoods_are_exact(js: Js, glm: Path, text: Path) -> None:
 def test_around_one_blank_a_long_text_is_cut_with_a_note(cli: Cli, glm: Path) -> None:
     """As `next` does; what is not read stays in the text. `--overflow error` refuses it."""
     long = "the king " * 60 + "___" + " of a land" * 60
-    found = cli("generate", glm, long, "--max-tokens", "4")
-    assert "48" in found.stderr
-    assert found.stdout.startswith("the king the king")
-    assert found.stdout.endswith(" of a land\n")
-    assert len(found.stdout.split()) >= len(long.split())
+    answer = cli("generate", glm, long, "--max-tokens", "4")
+    assert "48" in answer.stderr
+    assert answer.stdout.startswith("the king the king")
+    assert answer.stdout.endswith(" of a land\n")
+    assert len(answer.stdout.split()) >= len(long.split())
     lm: Any = nextword.load(glm)
     near, far = ("x " * n + "the king ___ of a land" + " x" * n for n in (40, 80))
     assert lm.infill(near, stop=Stop(6))[0].blanks == lm.infill(far, stop=Stop(6))[0].blanks
@@ -100,15 +100,15 @@ def test_texts_longer_than_the_window_are_refused_before_anything_is_trained(
     cli: Cli, text: Path, tmp_path: Path
 ) -> None:
     more = ("--set", "phase.0.batches.length=99", "--set", "model.window=48")
-    told = cli("train", "glm/tiny", "--data", text, "--out", tmp_path / "run", *more, fails=True).stderr
-    assert "99" in told
-    assert "48" in told
-    assert "train:" not in told
+    output = cli("train", "glm/tiny", "--data", text, "--out", tmp_path / "run", *more, fails=True).stderr
+    assert "99" in output
+    assert "48" in output
+    assert "train:" not in output
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["the ___", "--stop", "x"], "strings"),
         (["the ___ " * 70], "48"),
@@ -116,6 +116,6 @@ def test_texts_longer_than_the_window_are_refused_before_anything_is_trained(
         (["the ___", "--beam", "2", "--n-best", "5"], "1 to 2"),
     ],
 )
-def test_generate_blanks_with_a_wrong_option_names_it(cli: Cli, glm: Path, words: list[str], said: str) -> None:
+def test_generate_blanks_with_a_wrong_option_names_it(cli: Cli, glm: Path, words: list[str], message: str) -> None:
     result = cli("generate", glm, *words, fails=True)
-    assert said in " ".join(result.stderr.split())
+    assert message in " ".join(result.stderr.split())

@@ -23,7 +23,7 @@ def windowed(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     more = ("phase.0.batches.length=16", "phase.0.steps=8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        cli("train", "gpt2/tiny", "--data", text, "--out", folder, *(w for one in small + more for w in ("--set", one)))
+        cli("train", "gpt2/tiny", "--data", text, "--out", folder, *(w for row in small + more for w in ("--set", row)))
     return folder
 
 
@@ -118,7 +118,7 @@ def test_without_a_window_there_is_nothing_to_overflow(cli: Cli, trained: Path) 
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--bias", "e"], "TOKEN=VALUE"),
         (["--bias", "e=much"], "TOKEN=VALUE"),
@@ -139,8 +139,8 @@ def test_without_a_window_there_is_nothing_to_overflow(cli: Cli, trained: Path) 
         (["--overflow", "cut"], "slide"),
     ],
 )
-def test_generate_with_a_wrong_option_names_it(cli: Cli, trained: Path, words: list[str], said: str) -> None:
-    assert said in cli("generate", trained, "The", *words, fails=True).stderr
+def test_generate_with_a_wrong_option_names_it(cli: Cli, trained: Path, words: list[str], message: str) -> None:
+    assert message in cli("generate", trained, "The", *words, fails=True).stderr
 
 
 def test_generate_contrastive_needs_hidden_states(cli: Cli, text: Path, tmp_path: Path) -> None:

@@ -63,15 +63,15 @@ def command(place: Path) -> list[Any]:
 
 
 @pytest.fixture
-def found(cli: Cli, place: Path, command: list[Any]) -> tuple[str, dict[str, Any]]:
+def answer(cli: Cli, place: Path, command: list[Any]) -> tuple[str, dict[str, Any]]:
     """The output of the command when it finds all runs finished, and its results."""
-    said = cli(*command, "--resume").stdout
-    return said, json.loads((place / "glue/results.json").read_text())
+    message = cli(*command, "--resume").stdout
+    return message, json.loads((place / "glue/results.json").read_text())
 
 
-def test_suite_compares_pretrained_and_scratch(found: tuple[str, dict[str, Any]], place: Path) -> None:
-    said, results = found
-    words = " ".join(said.split())
+def test_suite_compares_pretrained_and_scratch(answer: tuple[str, dict[str, Any]], place: Path) -> None:
+    message, results = answer
+    words = " ".join(message.split())
     assert "pretrained, 2 seeds" in words
     assert "from scratch" in words
     assert [task["name"] for task in results["tasks"]] == [task["name"] for task in results["twin"]["tasks"]]
@@ -80,9 +80,9 @@ def test_suite_compares_pretrained_and_scratch(found: tuple[str, dict[str, Any]]
     for task, twin, difference in zip(
         *(results[key]["tasks"] if key else results["tasks"] for key in ("", "twin", "difference")), strict=True
     ):
-        assert all(not one["scratch"] for one in task["results"])
-        assert all(one["scratch"] for one in twin["results"])
-        assert [one["seed"] for one in task["results"]] == [one["seed"] for one in twin["results"]] == [0, 1]
+        assert all(not item["scratch"] for item in task["results"])
+        assert all(item["scratch"] for item in twin["results"])
+        assert [item["seed"] for item in task["results"]] == [item["seed"] for item in twin["results"]] == [0, 1]
         by_hand = [a - b for a, b in zip(task["values"], twin["values"], strict=True)]
         assert difference["values"] == by_hand
         assert (difference["mean"], difference["interval"]) == pytest.approx(confidence_interval(by_hand))
@@ -94,13 +94,13 @@ def test_suite_compares_pretrained_and_scratch(found: tuple[str, dict[str, Any]]
     assert (place / "glue-scratch/STS-B/seed-1/manifest.json").is_file()
 
 
-def test_results_table_is_written_as_markdown(found: tuple[str, dict[str, Any]], place: Path) -> None:
+def test_results_table_is_written_as_markdown(answer: tuple[str, dict[str, Any]], place: Path) -> None:
     lines = (place / "glue/results.md").read_text().splitlines()
     table = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
     assert table[0] == ["task", "metric", "pretrained, 2 seeds", "from scratch", "difference", "examples"]
     assert [row[0] for row in table[2:]] == [*FIVE, "mean"]
     assert {len(row) for row in table} == {6}
-    mean = found[1]["difference"]
+    mean = answer[1]["difference"]
     assert table[-1][4] == f"{100 * mean['mean']:.1f} ± {100 * mean['interval']:.1f}"
 
 
@@ -113,10 +113,10 @@ def test_single_task_compares_with_scratch(js: Js, cli: Cli, place: Path, tmp_pa
     assert "--compare-scratch" in cli(*words, "--scratch", fails=True).stderr
 
 
-def test_submission_has_one_file_per_task(found: tuple[str, dict[str, Any]], cli: Cli, js: Js, place: Path) -> None:
-    said = cli("predict", place / "glue", "--submission", place / "submission").stdout
-    assert "3 predictions" in said
-    assert "QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv, QNLI.tsv, WNLI.tsv" in " ".join(said.split())
+def test_submission_has_one_file_per_task(answer: tuple[str, dict[str, Any]], cli: Cli, js: Js, place: Path) -> None:
+    message = cli("predict", place / "glue", "--submission", place / "submission").stdout
+    assert "3 predictions" in message
+    assert "QQP.tsv, MNLI-m.tsv, MNLI-mm.tsv, AX.tsv, QNLI.tsv, WNLI.tsv" in " ".join(message.split())
     files = {path.name: path.read_text() for path in (place / "submission").iterdir()}
     assert set(files) == {f"{task}.tsv" for task in FIVE}
     allowed = {"CoLA": {"0", "1"}, "MRPC": {"0", "1"}, "SST-2": {"0", "1"}, "RTE": {"entailment", "not_entailment"}}
@@ -128,17 +128,17 @@ def test_submission_has_one_file_per_task(found: tuple[str, dict[str, Any]], cli
             assert all(0 <= float(line[1]) <= 5 for line in lines[1:])
         else:
             assert {line[1] for line in lines[1:]} <= allowed[task]
-    told = js("predict", place / "glue", "--submission", place / "all.zip")
-    assert told["files"]["RTE.tsv"] == 3
+    output = js("predict", place / "glue", "--submission", place / "all.zip")
+    assert output["files"]["RTE.tsv"] == 3
     with zipfile.ZipFile(place / "all.zip") as archive:
         assert {name: archive.read(name).decode() for name in archive.namelist()} == files
 
 
-def test_best_seed_predicts_the_submission(found: tuple[str, dict[str, Any]], place: Path) -> None:
+def test_best_seed_predicts_the_submission(answer: tuple[str, dict[str, Any]], place: Path) -> None:
     import nextword
     from nextword.tasks.submission import best_runs, predict_test_sets
 
-    task = next(one for one in found[1]["tasks"] if one["name"] == "STS-B")
+    task = next(item for item in answer[1]["tasks"] if item["name"] == "STS-B")
     best = max(range(2), key=lambda i: task["values"][i])
     assert best_runs(place / "glue/STS-B") == [place / f"glue/STS-B/seed-{best}"]
     assert len(best_runs(place / "glue")) == 5
@@ -159,20 +159,20 @@ def test_submitted_numbers_are_clipped_to_the_scale() -> None:
 
 
 def test_submission_without_a_benchmark_run_fails(
-    found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path
+    answer: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path
 ) -> None:
-    said = cli("predict", place / "bert", "--submission", tmp_path / "x", fails=True).stderr
-    assert str(place / "bert") in "".join(said.split())
-    said = cli("predict", tmp_path, "--submission", tmp_path / "x", fails=True).stderr
-    assert str(tmp_path) in "".join(said.split())
-    said = cli("predict", place / "glue", "a.csv", "--submission", tmp_path / "x", fails=True).stderr
-    assert "--out" in said
+    message = cli("predict", place / "bert", "--submission", tmp_path / "x", fails=True).stderr
+    assert str(place / "bert") in "".join(message.split())
+    message = cli("predict", tmp_path, "--submission", tmp_path / "x", fails=True).stderr
+    assert str(tmp_path) in "".join(message.split())
+    message = cli("predict", place / "glue", "a.csv", "--submission", tmp_path / "x", fails=True).stderr
+    assert "--out" in message
     (place / "data/glue/RTE/test.tsv").rename(tmp_path / "test.tsv")
     try:
-        said = cli("predict", place / "glue/RTE", "--submission", tmp_path / "x", fails=True).stderr
+        message = cli("predict", place / "glue/RTE", "--submission", tmp_path / "x", fails=True).stderr
     finally:
         (tmp_path / "test.tsv").rename(place / "data/glue/RTE/test.tsv")
-    assert "test file of RTE" in " ".join(said.split())
+    assert "no test file for RTE" in " ".join(message.split())
     assert not (tmp_path / "x").exists()
 
 
@@ -180,10 +180,10 @@ def test_missing_benchmark_fails_before_training(cli: Cli, place: Path, tmp_path
     (place / "data/glue/STS-B/train.tsv").rename(tmp_path / "train.tsv")
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "glue", "--out", tmp_path / "out"]
     try:
-        said = cli(*words, fails=True).stderr
+        message = cli(*words, fails=True).stderr
     finally:
         (tmp_path / "train.tsv").rename(place / "data/glue/STS-B/train.tsv")
-    assert "STS-B" in said
+    assert "STS-B" in message
     assert not (tmp_path / "out").exists()
 
 
@@ -195,14 +195,14 @@ def test_unlearnable_benchmark_fails_before_training(cli: Cli, place: Path, tmp_
 
 
 def test_submission_never_overwrites_files(
-    found: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path
+    answer: tuple[str, dict[str, Any]], cli: Cli, place: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "all.zip").write_text("mine")
     (tmp_path / "files").mkdir()
     (tmp_path / "files/RTE.tsv").write_text("mine")
     for target, name in (("all.zip", "all.zip"), ("files", "files/RTE.tsv")):
-        said = " ".join(cli("predict", place / "glue", "--submission", tmp_path / target, fails=True).stderr.split())
-        assert f"{tmp_path / name}' already exists" in said
+        message = " ".join(cli("predict", place / "glue", "--submission", tmp_path / target, fails=True).stderr.split())
+        assert f"{tmp_path / name} already exists" in message
         assert (tmp_path / name).read_text() == "mine"
     assert len(list((tmp_path / "files").iterdir())) == 1
     cli("predict", place / "glue/STS-B", "--submission", tmp_path / "files")  # adds another file

@@ -24,23 +24,23 @@ def bert(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         options = sets(*small, "phase.0.steps=8")
-        said = cli("train", "bert/tiny", "--data", text, "--out", folder, *options).stdout
-    assert "pseudo token ppl" in said
-    assert "pseudo-likelihood" in said
-    assert f'nextword next {folder} "The ___ is"' in said
-    assert "nextword generate" not in said
+        message = cli("train", "bert/tiny", "--data", text, "--out", folder, *options).stdout
+    assert "pseudo token ppl" in message
+    assert "pseudo-likelihood" in message
+    assert f'nextword next {folder} "The ___ is"' in message
+    assert "nextword generate" not in message
     return folder
 
 
 def test_words_for_every_blank(cli: Cli, js: Js, bert: Path) -> None:
-    found = js("next", bert, "The king of the ___ went to see his ___.", "-k", "3")
+    answer = js("next", bert, "The king of the ___ went to see his ___.", "-k", "3")
     lm = nextword.load(bert)
     wanted = lm.fill("The king of the ___ went to see his ___.", k=3)  # type: ignore[union-attr]
-    assert [[g["text"] for g in blank] for blank in found["blanks"]] == [[g.text for g in one] for one in wanted]
-    assert found["guesses"] == found["blanks"][0]
-    said = cli("next", bert, "The king of the ___ went to see his ___.", "-k", "3").stdout
-    assert said.count("%") == 6
-    assert "blank 2" in said
+    assert [[g["text"] for g in blank] for blank in answer["blanks"]] == [[g.text for g in item] for item in wanted]
+    assert answer["guesses"] == answer["blanks"][0]
+    message = cli("next", bert, "The king of the ___ went to see his ___.", "-k", "3").stdout
+    assert message.count("%") == 6
+    assert "blank 2" in message
     assert cli("next", bert, "The ___ went", "-k", "2", "--tokens").stdout.count("%") == 2
     assert len(js("next", bert, "___", "-k", "100000", "--tokens")["guesses"]) == len(lm.tokenizer)
 
@@ -54,7 +54,7 @@ def test_a_long_text_around_a_blank_is_cut_and_that_is_said(cli: Cli, bert: Path
 def test_what_it_cannot_do_comes_with_advice(cli: Cli, bert: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the king\n")
-    for words, said in (
+    for words, message in (
         (["next", bert, "the king of"], '"the king of ___"'),
         (["next", bert, ""], '"___"'),
         (["next", bert, "the [MASK] of"], "___"),
@@ -70,7 +70,7 @@ def test_what_it_cannot_do_comes_with_advice(cli: Cli, bert: Path, tmp_path: Pat
         (["embed", bert, lines, "--layer", "7"], "7"),
         (["embed", bert, lines, "--pool", "median"], "mean, text, first"),
     ):
-        assert said in cli(*words, fails=True).stderr, words
+        assert message in cli(*words, fails=True).stderr, words
 
 
 def test_scores_are_labelled(cli: Cli, js: Js, bert: Path, tmp_path: Path) -> None:
@@ -78,8 +78,8 @@ def test_scores_are_labelled(cli: Cli, js: Js, bert: Path, tmp_path: Path) -> No
     assert (result["kind"], result["tokens"], result["stride"]) == ("pseudo", 50, 1)
     assert result["bits_per_byte"] is None
     assert any("sample of 50 of" in note for note in result["notes"])
-    said = cli("evaluate", bert, "--limit", "50").stdout
-    assert "pseudo word ppl" in said
+    message = cli("evaluate", bert, "--limit", "50").stdout
+    assert "pseudo word ppl" in message
     lines = tmp_path / "lines.txt"
     lines.write_text("the king of a land\nland a of king the\n")
     assert [row["kind"] for row in js("evaluate", bert, "--data", lines, "--lines")] == ["pseudo"] * 2
@@ -96,8 +96,8 @@ def test_a_left_to_right_run_takes_no_sample_of_tokens(cli: Cli, trained: Path) 
 def test_comparison_keeps_it_apart(js: Js, bert: Path, trained: Path, text: Path, tmp_path: Path) -> None:
     for name, run in (("a", bert), ("b", trained)):
         shutil.copytree(run, tmp_path / name)
-    found = js("compare", tmp_path / "a", tmp_path / "b", "--data", text, "--out", tmp_path / "out")
-    assert [(m["name"], m["kind"], m["status"]) for m in found["models"]] == [
+    answer = js("compare", tmp_path / "a", tmp_path / "b", "--data", text, "--out", tmp_path / "out")
+    assert [(m["name"], m["kind"], m["status"]) for m in answer["models"]] == [
         ("b", "exact", "done"),
         ("a", "pseudo", "done"),
     ]
@@ -110,8 +110,8 @@ def test_comparison_keeps_it_apart(js: Js, bert: Path, trained: Path, text: Path
 def test_vectors_of_a_file(cli: Cli, bert: Path, tmp_path: Path, pool: str) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the king of a land\nwater is far\n" + "the people of the land " * 20 + "\n")
-    said = cli("embed", bert, lines, "--layer", "0,-1", "--pool", pool, "--out", tmp_path / "v.npy").stderr
-    assert "1 of 3 lines are longer than the window of 22 tokens" in said
+    message = cli("embed", bert, lines, "--layer", "0,-1", "--pool", pool, "--out", tmp_path / "v.npy").stderr
+    assert "1 of 3 lines are longer than the window of 22 tokens" in message
     wanted = nextword.load(bert).embed(lines.read_text().splitlines(), "mean", pool)
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted.numpy(), rtol=1e-4, atol=1e-5)
 
@@ -120,8 +120,8 @@ def test_the_nearest_lines_of_a_file(js: Js, bert: Path, trained: Path, tmp_path
     lines = tmp_path / "lines.txt"
     lines.write_text("water is far\nthe king of a land\n\nwe have no bread\n")
     for run, more in ((bert, ("--pool", "first")), (bert, ("--layer", "-2:")), (trained, ("--pool", "last"))):
-        found = js("embed", run, lines, "--query", "the king of a land", "-k", "2", *more)
-        assert len(found["lines"]) == 2
-        assert found["lines"][0]["text"] == "the king of a land"
-        assert found["lines"][0]["similarity"] == pytest.approx(1, abs=1e-4)
-        assert -1 <= found["lines"][1]["similarity"] <= found["lines"][0]["similarity"]
+        answer = js("embed", run, lines, "--query", "the king of a land", "-k", "2", *more)
+        assert len(answer["lines"]) == 2
+        assert answer["lines"][0]["text"] == "the king of a land"
+        assert answer["lines"][0]["similarity"] == pytest.approx(1, abs=1e-4)
+        assert -1 <= answer["lines"][1]["similarity"] <= answer["lines"][0]["similarity"]

@@ -15,12 +15,12 @@ from .test_kill import steps_done, wait_until
 
 def read_until(process: subprocess.Popen[str], words: str) -> str:
     assert process.stderr is not None
-    said = ""
+    message = ""
     for line in process.stderr:
-        said += line
+        message += line
         if words in line:
-            return said
-    raise AssertionError(f"ended without saying '{words}': {said}")
+            return message
+    raise AssertionError(f"ended without saying '{words}': {message}")
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(cli: Cli, text: Path, tmp_path: Path) -> None:
@@ -29,10 +29,10 @@ def test_ctrl_c_saves_and_says_how_to_go_on(cli: Cli, text: Path, tmp_path: Path
     process = start("train", "lstm/tiny", "--data", text, "--out", run, *QUICK, *many)
     wait_until(lambda: steps_done(run) >= 3, process)
     process.send_signal(signal.SIGINT)
-    shown, said = process.communicate(timeout=60)
-    assert process.returncode == 130, said
-    assert f"nextword train --resume --out {run}\n" in said
-    assert "Traceback" not in said
+    shown, message = process.communicate(timeout=60)
+    assert process.returncode == 130, message
+    assert f"nextword train --resume --out {run}\n" in message
+    assert "Traceback" not in message
     assert shown == ""
     state = RunFolder(run).load_state()
     assert state is not None
@@ -64,7 +64,7 @@ def test_a_second_ctrl_c_stops_at_once(text: Path, tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     read_until(process, "again to stop at once")
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=60)
+    _, message = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "interrupted" in said
-    assert "Traceback" not in said
+    assert "interrupted" in message
+    assert "Traceback" not in message

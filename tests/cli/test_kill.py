@@ -103,6 +103,6 @@ def test_killed_while_it_reads_the_text_there_is_nothing_to_clear_away(
 
 def test_two_do_not_train_one_run(cli: Cli, run: Path) -> None:
     with RunFolder(run).lock():
-        said = cli("train", "--resume", "--out", run, fails=True).stderr
-    assert "nother process" in said
+        message = cli("train", "--resume", "--out", run, fails=True).stderr
+    assert "nother process" in message
     assert os.path.exists(run / "model.safetensors")

@@ -36,52 +36,52 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(cli: Cli, place: Path) -> Any:
+def output(cli: Cli, place: Path) -> Any:
     asked = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "colour.csv", "--out", place / "out")
     return cli(*asked, *QUICK)
 
 
-def test_it_learns_and_labels_a_file(cli: Cli, told: Any, place: Path) -> None:
-    assert "dev (30 examples): accuracy 100.0" in told.stdout
-    said = cli("predict", place / "out", place / "new.csv")
-    rows = list(csv.DictReader(io.StringIO(said.stdout)))
+def test_it_learns_and_labels_a_file(cli: Cli, output: Any, place: Path) -> None:
+    assert "dev (30 examples): accuracy 100.0" in output.stdout
+    message = cli("predict", place / "out", place / "new.csv")
+    rows = list(csv.DictReader(io.StringIO(message.stdout)))
     assert list(rows[0]) == ["text", "label", "predicted", "p(blue)", "p(red)"]
     assert sum(row["predicted"] == row["label"] for row in rows) >= 28
     assert all(abs(float(row["p(blue)"]) + float(row["p(red)"]) - 1) < 1e-5 for row in rows)
     assert (place / "out/report.html").is_file()
 
 
-def test_what_speaks_for_a_label_is_the_colour(told: Any, place: Path) -> None:
+def test_what_speaks_for_a_label_is_the_colour(output: Any, place: Path) -> None:
     model: Any = nextword.load(place / "out", device="cpu")
-    found = model.explain(["the old red king went far"])[0]
-    assert found.label == "red"
-    assert found.words == (["the", "old", "red", "king", "went", "far"],)
-    weights = found.weights[0]
+    result = model.explain(["the old red king went far"])[0]
+    assert result.label == "red"
+    assert result.words == (["the", "old", "red", "king", "went", "far"],)
+    weights = result.weights[0]
     assert max(range(6), key=lambda i: abs(weights[i])) == 2
-    assert sum(weights) == pytest.approx(found.score - found.baseline + found.gap, abs=1e-5)
-    assert abs(found.gap) < 0.1 * sum(map(abs, weights))
+    assert sum(weights) == pytest.approx(result.score - result.baseline + result.gap, abs=1e-5)
+    assert abs(result.gap) < 0.1 * sum(map(abs, weights))
 
 
 def test_two_texts_and_other_networks(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     short = sets("phase.0.steps=3")
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "pair.csv")
     asks = sets("task.prompt='the pair {text} and {second}'")
-    found = js(*base, "--out", tmp_path / "pair", *short, *asks)
-    assert found["kind"] == "label_text"
+    result = js(*base, "--out", tmp_path / "pair", *short, *asks)
+    assert result["kind"] == "label_text"
     model: Any = nextword.load(tmp_path / "pair", device="cpu")
     explained = model.explain([("the red king", "a blue house far")])[0]
-    assert [len(one) for one in explained.weights] == [3, 4]
-    assert all(one is not None for some in explained.weights for one in some)
+    assert [len(item) for item in explained.weights] == [3, 4]
+    assert all(item is not None for some in explained.weights for item in some)
     cli(*base[:3], place / "seq2seq", *base[4:], "--out", tmp_path / "other", *short)
     assert nextword.load(tmp_path / "other", device="cpu").predict([("a red", "a blue")])[0].label in ("red", "blue")
 
 
 def test_seeds_and_going_on(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "colour.csv", *sets("phase.0.steps=4"))
-    found = js(*base, "--num-seeds", "2", "--out", tmp_path / "k")
-    assert len(found["values"]) == 2
+    result = js(*base, "--num-seeds", "2", "--out", tmp_path / "k")
+    assert len(result["values"]) == 2
     again = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", "--resume")
-    assert again["values"] == found["values"]
+    assert again["values"] == result["values"]
 
 
 @pytest.mark.parametrize(
@@ -148,6 +148,6 @@ def test_labels_end_with_the_end(place: Path) -> None:
     from nextword.tokenizers.loading import load_tokenizer
 
     tokenizer = load_tokenizer(place / "t5/tokenizer.json")
-    found = tokenize_labels(tokenizer, ["red", "blue"], {"red": "the queen"})
-    assert [one[-1] for one in found] == [tokenizer.end, tokenizer.end]
-    assert list(found[0][:-1]) == tokenizer.encode("the queen").ids.tolist()
+    result = tokenize_labels(tokenizer, ["red", "blue"], {"red": "the queen"})
+    assert [item[-1] for item in result] == [tokenizer.end, tokenizer.end]
+    assert list(result[0][:-1]) == tokenizer.encode("the queen").ids.tolist()

@@ -40,13 +40,13 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(cli: Cli, place: Path) -> str:
+def output(cli: Cli, place: Path) -> str:
     asked = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "count.csv", "--out", place / "out")
     return " ".join(cli(*asked, *QUICK).stdout.split())
 
 
-def test_it_learns_and_says_numbers_of_a_file(cli: Cli, js: Js, told: str, place: Path) -> None:
-    assert "dev (30 examples): spearman" in told
+def test_it_learns_and_says_numbers_of_a_file(cli: Cli, js: Js, output: str, place: Path) -> None:
+    assert "dev (30 examples): spearman" in output
     errors = json.loads((place / "out/errors.json").read_text())
     numbers = errors["numbers"]
     assert numbers == [f"{i / 5:.1f}" for i in range(21)]
@@ -60,38 +60,38 @@ def test_it_learns_and_says_numbers_of_a_file(cli: Cli, js: Js, told: str, place
     report = (place / "out/report.html").read_text()
     assert "nats per example" in report
     assert "squared error" not in report
-    said = cli("predict", place / "out", place / "new.csv")
-    rows = list(csv.DictReader(io.StringIO(said.stdout)))
+    message = cli("predict", place / "out", place / "new.csv")
+    rows = list(csv.DictReader(io.StringIO(message.stdout)))
     assert list(rows[0]) == ["text", "label", "predicted"]
     assert all(f"{float(row['predicted']):.1f}" in numbers for row in rows)
     right = sum(abs(float(row["predicted"]) - float(row["label"])) < 0.5 for row in rows)
     assert right >= 20
-    found = js("predict", place / "out", place / "new.csv")
-    assert found["scores"]["spearman"] > 0.8
-    assert [f"{one['predicted']:g}" for one in found["predictions"]] == [row["predicted"] for row in rows]
+    result = js("predict", place / "out", place / "new.csv")
+    assert result["scores"]["spearman"] > 0.8
+    assert [f"{item['predicted']:g}" for item in result["predictions"]] == [row["predicted"] for row in rows]
 
 
-def test_red_speaks_for_more(told: str, place: Path) -> None:
+def test_red_speaks_for_more(output: str, place: Path) -> None:
     model: Any = nextword.load(place / "out", device="cpu")
-    found = model.explain(["the old red king went red"])[0]
-    weights = found.weights[0]
+    result = model.explain(["the old red king went red"])[0]
+    weights = result.weights[0]
     assert {i for i in range(6) if weights[i] > 0.3} == {2, 5}
-    assert sum(weights) == pytest.approx(found.score - found.baseline + found.gap, abs=1e-5)
-    assert abs(found.score - 2) < 0.6  # in the labels' own units
+    assert sum(weights) == pytest.approx(result.score - result.baseline + result.gap, abs=1e-5)
+    assert abs(result.score - 2) < 0.6  # in the labels' own units
 
 
 def test_two_texts_whole_numbers_and_seeds(js: Js, place: Path, tmp_path: Path) -> None:
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "stars.csv", "--kind", "regression")
-    found = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", *sets("phase.0.steps=3"))
-    assert found["metric"] == "spearman"
-    assert len(found["values"]) == 2
-    assert any("1, 2 … 5" in note for note in found["results"][0]["notes"])
+    result = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", *sets("phase.0.steps=3"))
+    assert result["metric"] == "spearman"
+    assert len(result["values"]) == 2
+    assert any("1, 2 … 5" in note for note in result["results"][0]["notes"])
     again = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", "--resume", *sets("phase.0.steps=3"))
-    assert again["values"] == found["values"]
+    assert again["values"] == result["values"]
     model: Any = nextword.load(tmp_path / "k/seed-0", device="cpu")
-    one = model.predict([("a 3", "red")])[0]
-    assert one.value in (1, 2, 3, 4, 5)
-    assert one.probabilities == {}
+    item = model.predict([("a 3", "red")])[0]
+    assert item.value in (1, 2, 3, 4, 5)
+    assert item.probabilities == {}
     js(*base, "--out", tmp_path / "wide", *sets("phase.0.steps=1", "task.number_step=2"))
     assert nextword.load(tmp_path / "wide", device="cpu").task.config.numbers == [
         "0",
@@ -108,14 +108,14 @@ def test_glue_with_sts_b_among_its_tasks(cli: Cli, place: Path, monkeypatch: pyt
     assert tuple(task["name"] for task in results["tasks"]) == FIVE
     config = nextword.load(place / "glue/STS-B", device="cpu").task.config
     assert config.prompt == "stsb sentence1: {text} sentence2: {second}"
-    labels = [float(one) for one in config.numbers]
+    labels = [float(item) for item in config.numbers]
     assert [round(b - a, 6) for a, b in pairwise(labels)] == [0.2] * (len(labels) - 1)
     cli("predict", place / "glue", "--submission", place / "submission")
     lines = (place / "submission/STS-B.tsv").read_text().splitlines()
     assert lines[0] == "index\tprediction"
-    index, said = lines[1].split("\t")
+    index, message = lines[1].split("\t")
     assert index == "0"
-    assert float(said) in labels
+    assert float(message) in labels
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ ELSEWHERE = re.compile(
 
 def commands(text: str) -> list[str]:
     """Lines of code, fenced or indented by four, that begin with `nextword` or `$ nextword`; `\\` joins two lines."""
-    found, fenced, shown = [], False, True
+    result, fenced, shown = [], False, True
     for line in text.replace("\\\n", " ").splitlines():
         if line.lstrip().startswith("```"):
             fenced = not fenced
@@ -30,8 +30,8 @@ def commands(text: str) -> list[str]:
         elif (fenced and shown) or (not fenced and line.startswith("    ")):
             given = re.match(r"\s*(?:\$ )?((?:\w+=\S+ )*nextword .*)", line)
             if given:
-                found.append(re.sub(r"\s+#\s.*$", "", given[1]).strip())
-    return found
+                result.append(re.sub(r"\s+#\s.*$", "", given[1]).strip())
+    return result
 
 
 def python_blocks(text: str) -> list[str]:
@@ -75,14 +75,14 @@ def test_how_commands_are_found() -> None:
         "$ nextword train lstm/tiny \\\n    --out runs/mine\n$ make demo\n```\n\n    nextword papers\n    make test\n"
         "```python\nimport nextword\n```\n"
     )
-    found = commands(text)
-    assert found == [
+    result = commands(text)
+    assert result == [
         "nextword compare --data my.txt --minutes 20",
         "nextword train lstm/tiny      --out runs/mine",
         "nextword papers",
     ]
-    assert small(found[0]) == f"nextword compare --data my.txt --minutes {MINUTES}"
-    assert "phase.0.minutes" in small(found[1])
+    assert small(result[0]) == f"nextword compare --data my.txt --minutes {MINUTES}"
+    assert "phase.0.minutes" in small(result[1])
     assert python_blocks(text) == ["import nextword\n"]
 
 

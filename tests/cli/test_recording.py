@@ -35,8 +35,15 @@ def transfer(
     given = {"data": task, "metric": "accuracy", "source": "/a/path"}
     tested = {split: {"accuracy": value} for split, value in others.items()}
     results = [{**given, "dev": {"accuracy": v}, **tested} for v in values]
-    found = {"recipe": by, "scratch": scratch, "name": task, "metric": "accuracy", "values": values, "results": results}
-    (folder / "results.json").write_text(json.dumps(found))
+    answer = {
+        "recipe": by,
+        "scratch": scratch,
+        "name": task,
+        "metric": "accuracy",
+        "values": values,
+        "results": results,
+    }
+    (folder / "results.json").write_text(json.dumps(answer))
 
 
 def test_transfers_are_recorded_by_their_means(recipes: Path, tmp_path: Path) -> None:
@@ -96,8 +103,8 @@ def test_labels_and_vectors_that_a_tagger_was_given_are_recorded_apart(recipes: 
         written = f'[model]\nwords = 8\n{model}\n[task]\n{task}\nwidth = 4\nscheme = ""\nkind = "tagging"\n'
         (runs / name / "seed-0" / "recipe.toml").write_text(written)
     _, measured = record_result(runs)
-    found = [measured[f"{kind}names_accuracy"] for kind in ("", "train_fraction_0_1_", "elmo_")]
-    assert (found, measured["test_mean"]) == ([90.0, 50.0, 95.0], 80.0)
+    answer = [measured[f"{kind}names_accuracy"] for kind in ("", "train_fraction_0_1_", "elmo_")]
+    assert (answer, measured["test_mean"]) == ([90.0, 50.0, 95.0], 80.0)
     assert measured["command"] == "nextword transfer bert/finetune --num-seeds 1"  # it needs no run, and names its data
     assert "/a/path" not in (recipes / "bert" / measured["log"]).read_text()
 
@@ -123,7 +130,7 @@ def tagged(runs: Path, name: str, tests: list[float], model: str = "", task: str
     scores = {"span_f1": 0.9}
     given = {"data": "conll2003", "metric": "span_f1", "source": "", "dev": scores}
     results = [{**given, "seed": i, "test": {"span_f1": value}} for i, value in enumerate(tests)]
-    found = {"recipe": "tagger/ner", "scratch": False, "name": "conll2003", "metric": "span_f1", "results": results}
+    answer = {"recipe": "tagger/ner", "scratch": False, "name": "conll2003", "metric": "span_f1", "results": results}
     for i in range(len(tests)):
         run = runs / name / f"seed-{i}"
         run.mkdir(parents=True)
@@ -132,7 +139,7 @@ def tagged(runs: Path, name: str, tests: list[float], model: str = "", task: str
         )
         (run / "log.jsonl").write_text(json.dumps({"event": "begin", "device": "H200"}) + "\n")
         (run / "manifest.json").write_text(json.dumps({"commit": "abc"}))
-    (runs / name / "results.json").write_text(json.dumps({**found, "values": [0.9] * len(tests)}))
+    (runs / name / "results.json").write_text(json.dumps({**answer, "values": [0.9] * len(tests)}))
 
 
 def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_and_vectors(
@@ -182,7 +189,7 @@ def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_lab
 def labelled(
     folder: Path,
     data: Path,
-    said: list[list[float]],
+    message: list[list[float]],
     score: float,
     metric: str = "accuracy",
     task: str = "",
@@ -200,7 +207,7 @@ def labelled(
         + f'data = "{data}"\n[task]\nmerge_dev_into_train = true\n{task}\n'
     )
     (folder / "recipe.toml").write_text(tables)
-    np.savez(folder / "predictions.npz", test=np.array(said, np.float32))
+    np.savez(folder / "predictions.npz", test=np.array(message, np.float32))
     return folder
 
 
@@ -209,10 +216,10 @@ def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path:
     rows = ["text,label,split", *(f"{name} {i},{'ab'[i % 2]},{name}" for name in ("train", "dev") for i in range(4))]
     data = tmp_path / "d.csv"
     data.write_text("\n".join([*rows, "x,a,test", "y,b,test", "z,a,test"]) + "\n")
-    one = labelled(tmp_path / "one", data, [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], 2 / 3)
+    row = labelled(tmp_path / "one", data, [[0.9, 0.1], [0.2, 0.8], [0.4, 0.6]], 2 / 3)
     two = labelled(tmp_path / "two", data, [[0.4, 0.6], [0.3, 0.7], [0.9, 0.1]], 2 / 3, backward="true")
-    said = cli("papers", "--record", one, "--record", two).stdout
-    assert "bert/finetune" in said
+    message = cli("papers", "--record", row, "--record", two).stdout
+    assert "bert/finetune" in message
     measured = tomllib.loads((recipes / "bert" / "finetune.toml").read_text())["measured"]
     names = [key for key in measured if key.endswith("accuracy")]
     assert [measured[key] for key in names] == [66.67, 66.67, 100.0]
@@ -220,9 +227,9 @@ def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path:
     assert names[2].startswith("averaged_test_")
     (tmp_path / "two" / "predictions.npz").unlink()
     with pytest.raises(NextwordError, match=r"predictions\.npz"):
-        record_result(one, two)
+        record_result(row, two)
     with pytest.raises(RunError):
-        record_result(one, tmp_path / "nowhere")
+        record_result(row, tmp_path / "nowhere")
 
 
 def test_an_average_is_of_the_columns_that_the_runs_have_read(recipes: Path, tmp_path: Path) -> None:
@@ -244,8 +251,8 @@ def test_numbers_and_candidates_are_averaged_too(recipes: Path, tmp_path: Path) 
     rows = [f"{split} {i},{i / 2},{split}" for split in ("train", "dev", "test") for i in range(3)]
     data.write_text("\n".join(["text,label,split", *rows]) + "\n")
     task = 'kind = "regression"\ntext = "text"\nlabel = "label"\nmean = 0.5\nstd = 0.41\nmetrics = ["pearson"]'
-    said = {"one": [[0.0], [0.9], [1.0]], "two": [[0.0], [0.1], [1.0]]}
-    runs = [labelled(tmp_path / name, data, numbers, 0.9, "pearson", task) for name, numbers in said.items()]
+    message = {"one": [[0.0], [0.9], [1.0]], "two": [[0.0], [0.1], [1.0]]}
+    runs = [labelled(tmp_path / name, data, numbers, 0.9, "pearson", task) for name, numbers in message.items()]
     measured = record_result(*runs)[1]
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
     data = tmp_path / "c.jsonl"
@@ -254,13 +261,13 @@ def test_numbers_and_candidates_are_averaged_too(recipes: Path, tmp_path: Path) 
         for s in ("train", "dev", "test")
         for i in range(4)
     ]
-    data.write_text("".join(json.dumps(one) + "\n" for one in given))
-    said = {
+    data.write_text("".join(json.dumps(row) + "\n" for row in given))
+    message = {
         "three": [[0.9, 0.1], [0.6, 0.4], [0.9, 0.1], [0.1, 0.9]],
         "four": [[0.6, 0.4], [0.1, 0.9], [0.6, 0.4], [0.4, 0.6]],
     }
     task = 'kind = "multiple_choice"'
-    runs = [labelled(tmp_path / name, data, odds, 0.75, task=task) for name, odds in said.items()]
+    runs = [labelled(tmp_path / name, data, odds, 0.75, task=task) for name, odds in message.items()]
     measured = record_result(*runs)[1]
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
 

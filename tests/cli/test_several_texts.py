@@ -44,27 +44,27 @@ def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Pat
     assert "labels of 2 tasks for texts · 108 train · 12 dev" in " ".join(done.stderr.split())
     assert "dev (12 examples): mean" in done.stdout
     assert "pair.csv, dev: accuracy" in done.stdout.replace("\n", "")
-    said = cli("predict", tmp_path / "run", place / "pair.csv", "--task", "pair")
-    rows = list(csv.DictReader(io.StringIO(said.stdout)))
+    message = cli("predict", tmp_path / "run", place / "pair.csv", "--task", "pair")
+    rows = list(csv.DictReader(io.StringIO(message.stdout)))
     assert list(rows[0]) == ["premise", "hypothesis", "label", "predicted", "p(blue)", "p(red)"]
-    assert "against the column 'label': accuracy" in said.stderr
+    assert "against the column 'label': accuracy" in message.stderr
     assert "--task" in cli("predict", tmp_path / "run", place / "pair.csv", fails=True).stderr
     wrong = cli("predict", tmp_path / "run", place / "pair.csv", "--task", "taste", fails=True).stderr
     assert "'taste'" in wrong
-    one = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
-    js(*one, "--set", "phase.0.steps=1", "--out", tmp_path / "one")
+    item = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
+    js(*item, "--set", "phase.0.steps=1", "--out", tmp_path / "one")
     assert "--task x" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
 
 
 def test_tasks_of_the_catalog_hand_in_together(js: Js, place: Path, tmp_path: Path) -> None:
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "CoLA + RTE + STS-B"]
-    found = js(*words, "--set", "phase.0.steps=2", "--out", tmp_path / "run")
-    assert list(found["dev"]) == ["mean", "CoLA", "RTE", "STS-B"]
-    assert found["tasks"]["STS-B"]["dev"].keys() == {"spearman", "pearson"}
-    told = js("predict", tmp_path / "run", "--submission", tmp_path / "files")
-    assert told["files"] == {"CoLA.tsv": 2, "RTE.tsv": 3, "STS-B.tsv": 1}
+    result = js(*words, "--set", "phase.0.steps=2", "--out", tmp_path / "run")
+    assert list(result["dev"]) == ["mean", "CoLA", "RTE", "STS-B"]
+    assert result["tasks"]["STS-B"]["dev"].keys() == {"spearman", "pearson"}
+    output = js("predict", tmp_path / "run", "--submission", tmp_path / "files")
+    assert output["files"] == {"CoLA.tsv": 2, "RTE.tsv": 3, "STS-B.tsv": 1}
     again = js("transfer", "--resume", "--out", tmp_path / "run")
-    assert again["dev"] == found["dev"]
+    assert again["dev"] == result["dev"]
 
 
 def test_examples_that_stand_in_train_too_are_measured_apart(js: Js, place: Path, tmp_path: Path) -> None:
@@ -73,12 +73,12 @@ def test_examples_that_stand_in_train_too_are_measured_apart(js: Js, place: Path
     rows += [(text, label, "test") for text, label in [*coloured(20, 2), *coloured(40)[:3]]]
     file = written(tmp_path / "twice.csv", ["text", "label", "split"], rows)
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", file, "--set", "phase.0.steps=2"]
-    found = js(*words, "--out", tmp_path / "run")
-    assert found["examples"] == {"train": 40, "dev": 10, "test": 23, "test_unseen": 20}
+    result = js(*words, "--out", tmp_path / "run")
+    assert result["examples"] == {"train": 40, "dev": 10, "test": 23, "test_unseen": 20}
     guesses = js("predict", tmp_path / "run", file)["predictions"][50:]
-    right = [one["predicted"] == row[1] for one, row in zip(guesses, rows[50:], strict=True)]
-    assert found["test"]["accuracy"] == sum(right) / 23
-    assert found["test_unseen"]["accuracy"] == sum(right[:20]) / 20
+    right = [item["predicted"] == row[1] for item, row in zip(guesses, rows[50:], strict=True)]
+    assert result["test"]["accuracy"] == sum(right) / 23
+    assert result["test_unseen"]["accuracy"] == sum(right[:20]) / 20
 
 
 def test_every_task_is_listed_with_who_does_it(cli: Cli, js: Js) -> None:
@@ -99,7 +99,7 @@ def test_every_task_is_listed_with_who_does_it(cli: Cli, js: Js) -> None:
         "name": "tasks:summarize", "title": "a summary of an article", "kind": "text", "metric": "rouge1", "dev": "",
         "command": "train", "installed": True, "submission": {},
     }  # fmt: skip
-    said = cli("data", "tasks").stdout
-    assert "nextword evaluate RUN --task" in " ".join(said.split())
+    message = cli("data", "tasks").stdout
+    assert "nextword evaluate RUN --task" in " ".join(message.split())
     assert "nextword data tasks" in cli("data").stdout
     assert json.loads(cli("data", "snli", "--json").stdout)["layout"]["train"][1] == "snli_1.0_train.txt"

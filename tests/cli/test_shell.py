@@ -43,10 +43,10 @@ def test_both_ends_are_utf8_whatever_the_locale(trained: Path) -> None:
 
 def test_errors_go_to_standard_error_and_tables_do_not_move_when_piped(trained: Path) -> None:
     process = start("evaluate", trained)
-    shown, said = process.communicate(timeout=60)
+    shown, message = process.communicate(timeout=60)
     assert process.returncode == 0
     assert "bits/byte" in shown
-    assert said == ""
+    assert message == ""
     assert "\x1b" not in shown, "no colours into a pipe"
 
 

@@ -71,23 +71,23 @@ def predict_one_by_one(run: Path, name: str) -> list[str]:
 
 def test_story_cloze_submission_has_ids_and_endings(cli: Cli, place: Path) -> None:
     run = fine_tune(cli, place, "Story-Cloze")
-    told = cli("predict", run, "--submission", place / "stories.zip").stdout
-    assert "7 predictions" in told
-    assert "GLUE" not in told
+    output = cli("predict", run, "--submission", place / "stories.zip").stdout
+    assert "7 predictions" in output
+    assert "GLUE" not in output
     with zipfile.ZipFile(place / "stories.zip") as archive:
         assert archive.namelist() == ["answer.txt"]
         lines = archive.read("answer.txt").decode().splitlines()
     assert lines[0] == "InputStoryid,AnswerRightEnding"
-    wanted = [str(int(one) + 1) for one in predict_one_by_one(run, "Story-Cloze")]
+    wanted = [str(int(item) + 1) for item in predict_one_by_one(run, "Story-Cloze")]
     assert set(wanted) <= {"1", "2"}
-    assert lines[1:] == [f"{id},{one}" for id, one in zip(IDS, wanted, strict=True)]  # in the order of the file
+    assert lines[1:] == [f"{id},{item}" for id, item in zip(IDS, wanted, strict=True)]  # in the order of the file
 
 
 def test_swag_submission_has_one_index_per_line(cli: Cli, js: Js, place: Path) -> None:
     run = fine_tune(cli, place, "SWAG")
-    found = js("predict", run, "--submission", place / "swag")
-    assert found["files"] == {"SWAG.csv": 9}
-    assert found["missing"] == []
+    result = js("predict", run, "--submission", place / "swag")
+    assert result["files"] == {"SWAG.csv": 9}
+    assert result["missing"] == []
     lines = (place / "swag/SWAG.csv").read_text().splitlines()
     assert lines == predict_one_by_one(run, "SWAG")
     assert set(lines) <= {"0", "1", "2", "3"}
@@ -99,11 +99,11 @@ def test_missing_id_column_or_test_file_fails(cli: Cli, place: Path, tmp_path: P
     text = blind.read_text()
     try:
         blind.write_text(text.replace("InputStoryid", "number"))
-        said = cli("predict", run, "--submission", tmp_path / "x", fails=True).stderr
-        assert "'InputStoryid'" in said
+        message = cli("predict", run, "--submission", tmp_path / "x", fails=True).stderr
+        assert "'InputStoryid'" in message
         blind.unlink()
-        said = cli("predict", run, "--submission", tmp_path / "x", fails=True).stderr
-        assert "Story-Cloze" in said
+        message = cli("predict", run, "--submission", tmp_path / "x", fails=True).stderr
+        assert "Story-Cloze" in message
     finally:
         blind.write_text(text)
     assert not (tmp_path / "x").exists()

@@ -30,8 +30,8 @@ def test_evaluate_lists_tasks_without_a_run(js: Js, cli: Cli) -> None:
     assert rows["lambada"]["rule"] == "word"
     assert (rows["arithmetic"]["installed"], rows["rte"]["installed"]) == (True, False)
     assert rows["cola"]["metric"] == "mcc"
-    said = cli("evaluate", "--list-tasks").stdout
-    assert all(name in said for name in rows)
+    message = cli("evaluate", "--list-tasks").stdout
+    assert all(name in message for name in rows)
 
 
 def test_evaluate_task_prints_and_logs_the_result(js: Js, cli: Cli, run: Path, rte: Path) -> None:
@@ -53,10 +53,10 @@ def test_evaluate_task_prints_and_logs_the_result(js: Js, cli: Cli, run: Path, r
     kept = json.loads(after[-1])
     assert (kept["event"], kept["task"], kept["value"]) == ("task", "rte", result["value"])
     assert js("runs", run)  # which knows evaluations by another name
-    said = cli("evaluate", run, "--task", "rte", "--data", rte, "--limit", "4").stdout
-    assert "majority" in said
-    assert "valid: 4 of 10" in said
-    assert "GPT-3 175B, 32 shots: 69.0" in said
+    message = cli("evaluate", run, "--task", "rte", "--data", rte, "--limit", "4").stdout
+    assert "majority" in message
+    assert "valid: 4 of 10" in message
+    assert "GPT-3 175B, 32 shots: 69.0" in message
 
 
 def test_the_same_command_gives_the_same_numbers(js: Js, run: Path, rte: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_task_of_ones_own(js: Js, run: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--task", "lamdaba"), "lambada"),
         (("--task", "story-cloze"), "nextword data story-cloze --install PATH"),
@@ -105,11 +105,11 @@ def test_a_task_of_ones_own(js: Js, run: Path, tmp_path: Path) -> None:
     ],
 )
 def test_evaluate_task_with_a_mistake_names_it(
-    cli: Cli, run: Path, rte: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+    cli: Cli, run: Path, rte: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], message: str
 ) -> None:
     monkeypatch.chdir(rte.parent)
     before = (run / "log.jsonl").read_text(encoding="utf-8")
-    assert said in cli("evaluate", run, *words, fails=True).stderr.replace("\n", " ")
+    assert message in cli("evaluate", run, *words, fails=True).stderr.replace("\n", " ")
     assert (run / "log.jsonl").read_text(encoding="utf-8") == before
 
 

@@ -34,13 +34,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "glue/SST-2").mkdir(parents=True)
     for split, count in (("train", 120), ("dev", 12)):
         rows = [
-            f"{label}\ta {'good' if label else 'bad'} {one}"
-            for one in sentences(count)
+            f"{label}\ta {'good' if label else 'bad'} {item}"
+            for item in sentences(count)
             for label in [draw.randint(0, 1)]
         ]
         (folder / f"glue/SST-2/{split}.tsv").write_text("label\tsentence\n" + "\n".join(rows) + "\n")
     lines = [{"article": " ".join(sentences(6, seed)), "summary": sentences(1, seed)[0]} for seed in range(150)]
-    (folder / "news.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
+    (folder / "news.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
     return folder
 
 
@@ -54,11 +54,11 @@ def made(cli: Cli, files: Path, data: str, out: Path, *more: str) -> str:
 @pytest.fixture(scope="module")
 def tasks_run(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tasks") / "run"
-    said = made(cli, files, f"tasks:sst2+summarize:{files / 'news.jsonl'}:article-summary", out)
-    assert "accuracy" in said
-    assert "ROUGE-1" in said
-    assert "Try it:  nextword generate" in said
-    assert "sst2 sentence: " in said
+    message = made(cli, files, f"tasks:sst2+summarize:{files / 'news.jsonl'}:article-summary", out)
+    assert "accuracy" in message
+    assert "ROUGE-1" in message
+    assert "Try it:  nextword generate" in message
+    assert "sst2 sentence: " in message
     return out
 
 
@@ -72,25 +72,25 @@ def summaries(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -
 def test_each_task_has_its_metric(js: Js, cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(files))
     both = js("evaluate", tasks_run, "--limit", 5)["tasks"]
-    assert [(one["task"], one["split"], one["pairs"]) for one in both] == [
+    assert [(item["task"], item["split"], item["pairs"]) for item in both] == [
         ("sst2", "valid", 5),
         ("summarize", "test", 5),
     ]
     assert both[0].keys() >= {"accuracy", "unread"}
     assert both[1].keys() >= {"rouge1", "rouge2", "rougeL", "rougeLsum"}
     assert 0 <= both[0]["unread"] <= 5
-    one = js("evaluate", tasks_run, "--data", "tasks:sst2", "--beam", 2)
-    assert [task["task"] for task in one["tasks"]] == ["sst2"]
-    assert one["decoding"] == "beam 2"
-    assert one["tasks"][0]["scores"]["accuracy"].keys() == {"score", "low", "high", "signature"}
+    item = js("evaluate", tasks_run, "--data", "tasks:sst2", "--beam", 2)
+    assert [task["task"] for task in item["tasks"]] == ["sst2"]
+    assert item["decoding"] == "beam 2"
+    assert item["tasks"][0]["scores"]["accuracy"].keys() == {"score", "low", "high", "signature"}
     shown = cli("evaluate", tasks_run, "--data", "tasks:sst2").stdout
     assert "no answer" in shown
 
 
 def test_summaries_are_judged_by_rouge(js: Js, cli: Cli, summaries: Path) -> None:
-    found = js("evaluate", summaries, "--beam", 2, "--limit", 4)
-    assert set(found["scores"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
-    assert found["longer"] == 4  # six sentences are more than forty tokens here
+    result = js("evaluate", summaries, "--beam", 2, "--limit", 4)
+    assert set(result["scores"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
+    assert result["longer"] == 4  # six sentences are more than forty tokens here
     shown = cli("evaluate", summaries, "--limit", 4).stdout
     assert "ROUGE-Lsum" in shown
     assert "4 of 4 sources are longer than any in training" in shown
@@ -114,9 +114,9 @@ def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tm
     monkeypatch.setattr("nextword.recipe.RECIPES", tmp_path)
     monkeypatch.setenv("NEXTWORD_DATA", str(files))
     cli("evaluate", tasks_run, "--limit", 3)
-    found = js("papers", "--record", tasks_run)
-    assert found["recipe"] == "t5/tiny"
-    measured = found["measured"]
+    result = js("papers", "--record", tasks_run)
+    assert result["recipe"] == "t5/tiny"
+    measured = result["measured"]
     assert measured.keys() >= {"sst2_accuracy", "summarize_rouge1", "sst2_target_perplexity", "decoding", "seconds"}
     assert measured["data"].startswith("tasks:sst2+summarize")
     text = (tmp_path / "t5/tiny.toml").read_text()
@@ -128,7 +128,7 @@ def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tm
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ["generate", "RUN", "translate English to French: hello"],
@@ -151,11 +151,11 @@ def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tm
     ],
 )
 def test_what_a_run_cannot_do(
-    cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any, words: list[str], said: str
+    cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any, words: list[str], message: str
 ) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(files))
-    told = cli(*(tasks_run if word == "RUN" else word for word in words), fails=True).stderr
-    assert said in " ".join(told.split())
+    output = cli(*(tasks_run if word == "RUN" else word for word in words), fails=True).stderr
+    assert message in " ".join(output.split())
 
 
 def test_lines_of_a_file_stay_in_their_places(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
@@ -171,8 +171,8 @@ def test_a_long_source_is_read_all_the_same_with_a_note(cli: Cli, tasks_run: Pat
     assert "40 tokens" in cli("generate", tasks_run, long, "--max-tokens", 3).stderr
     assert not cli("generate", tasks_run, short, "--max-tokens", 3).stderr
     (tmp_path / "sources.txt").write_text(f"{long}\n{short}\n")
-    told = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--max-tokens", 3).stderr
-    assert "1 of 2 sources are longer" in told
+    output = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--max-tokens", 3).stderr
+    assert "1 of 2 sources are longer" in output
 
 
 def test_a_sample_is_spread_over_the_split(js: Js, files: Path, summaries: Path) -> None:
@@ -182,14 +182,14 @@ def test_a_sample_is_spread_over_the_split(js: Js, files: Path, summaries: Path)
     test = [pair.source for pair in open_parallel(f"{files / 'news.jsonl'}:article-summary").documents("test")]
     assert len(test) > 3
     sample = js("evaluate", summaries, "--limit", 2)["sample"]
-    assert [one["source"] for one in sample] == [test[0], test[len(test) // 2]]
+    assert [item["source"] for item in sample] == [test[0], test[len(test) // 2]]
 
 
 def test_what_cannot_be_packed_is_refused_before_anything_is_trained(cli: Cli, files: Path, tmp_path: Path) -> None:
     data = ("--data", f"{files / 'news.jsonl'}:article-summary", "--out", tmp_path / "run")
-    told = cli("train", "seq2seq/tiny", *data, "--set", "phase.0.batches.pack=true", fails=True).stderr
-    assert "several pairs into a row" in told
-    assert "train:" not in told
+    output = cli("train", "seq2seq/tiny", *data, "--set", "phase.0.batches.pack=true", fails=True).stderr
+    assert "several pairs into a row" in output
+    assert "train:" not in output
     assert not (tmp_path / "run").exists()
 
 
@@ -202,8 +202,8 @@ def mender(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     small = (*SMALL[:8], "--set", "phase.0.steps=12", "--set", "phase.0.batches.length=24")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(out.parent / "cache"))
-        said = cli("train", "t5/tiny", "--data", text, "--out", out, *small).stdout
-    assert f'nextword generate {out} "The ___ of the ___ is" --beam 4' in said
+        message = cli("train", "t5/tiny", "--data", text, "--out", out, *small).stdout
+    assert f'nextword generate {out} "The ___ of the ___ is" --beam 4' in message
     return out
 
 
@@ -211,17 +211,17 @@ def test_what_is_missing_from_a_text_is_written_into_it(cli: Cli, js: Js, mender
     text = "The king of ___ went to see his ___."
     lm: Any = nextword.load(mender)
     (wanted,) = lm.infill(text, Beam(3), Stop(20))
-    found = js("generate", mender, text, "--beam", 3, "--max-tokens", 20)
-    assert (found["text"], found["blanks"]) == (wanted.text, list(wanted.blanks))
-    assert found["text"].startswith("The king of ")
-    assert found["text"].endswith(".")
+    result = js("generate", mender, text, "--beam", 3, "--max-tokens", 20)
+    assert (result["text"], result["blanks"]) == (wanted.text, list(wanted.blanks))
+    assert result["text"].startswith("The king of ")
+    assert result["text"].endswith(".")
     (tmp_path / "lines.txt").write_text(f"{text}\n\nthe ___ of a land\n")
     lines = cli("generate", mender, "--file", tmp_path / "lines.txt", "--max-tokens", 20).stdout.split("\n")
     assert len(lines) == 4
     assert lines[1] == lines[3] == ""
     (tmp_path / "lines.txt").write_text(f"{text}\n\nthe land\n")
-    told = cli("generate", mender, "--file", tmp_path / "lines.txt", fails=True).stderr
-    assert "line 3: 'the land' has no blank" in " ".join(told.split())
+    output = cli("generate", mender, "--file", tmp_path / "lines.txt", fails=True).stderr
+    assert "line 3: 'the land' has no blank" in " ".join(output.split())
     assert "generate RUN" in cli("next", mender, "the ___", fails=True).stderr
 
 
@@ -235,16 +235,16 @@ def test_its_card_says_what_it_is_for(mender: Path) -> None:
 
 
 def test_pairs_read_blanks_as_they_stand(js: Js, tasks_run: Path) -> None:
-    found = js("generate", tasks_run, "sst2 sentence: a ___ film", "--max-tokens", 3)
-    assert "blanks" not in found
+    result = js("generate", tasks_run, "sst2 sentence: a ___ film", "--max-tokens", 3)
+    assert "blanks" not in result
 
 
 def test_what_is_told_of_its_folders(cli: Cli, mender: Path, tasks_run: Path, tmp_path: Path) -> None:
     """No token that a decoder begins with, no pipeline that transformers no longer has, no family twice."""
     for run, text in ((mender, "t('The <extra_id_0> is',"), (tasks_run, "t('sst2 sentence: The',")):
-        told = cli("convert", run, tmp_path / run.parent.name, "--to", "huggingface").stdout
-        assert text in told
-        assert "pipeline" not in told
+        output = cli("convert", run, tmp_path / run.parent.name, "--to", "huggingface").stdout
+        assert text in output
+        assert "pipeline" not in output
     silent = json.loads((tmp_path / mender.parent.name / "generation_config.json").read_text())["suppress_tokens"]
     marks = {id for name, id in nextword.load(mender).tokenizer.special.items() if "extra_id" in name}
     assert marks.isdisjoint(silent)
@@ -266,7 +266,7 @@ def test_pairs_of_the_catalog_are_shown_as_pairs(cli: Cli, js: Js, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("texts", "more", "said"),
+    ("texts", "more", "message"),
     [
         ({"train.xx": "a\nb\nc\n", "train.yy": "A\nB\n"}, [], "33"),
         ({"train.xx": "a\n\nc\n", "train.yy": "A\nB\nC\n"}, [], "train.xx, line 32"),
@@ -280,7 +280,7 @@ def test_pairs_of_the_catalog_are_shown_as_pairs(cli: Cli, js: Js, tmp_path: Pat
     ],
 )
 def test_pairs_that_cannot_be_trained_on(
-    cli: Cli, tmp_path: Path, texts: dict[str, str], more: list[str], said: str
+    cli: Cli, tmp_path: Path, texts: dict[str, str], more: list[str], message: str
 ) -> None:
     for split in ("valid", "test"):
         for side in ("xx", "yy"):
@@ -289,15 +289,15 @@ def test_pairs_that_cannot_be_trained_on(
         (tmp_path / name).write_text("a b c d e\n" * 30 + text)
     rows = ",".join(["kind='sequences'", "rows=2", *(more or ["length=40"])])
     words = ("--set", f"phase.0.batches={{{rows}}}", "--set", "tokenizer={kind='unigram',size=40,sentinels=4}")
-    told = cli(
+    output = cli(
         "train", "t5/tiny", "--data", f"{tmp_path}:xx-yy", "--out", tmp_path / "out", *SMALL[4:], *words, fails=True
     ).stderr
-    assert said in " ".join(told.split())
+    assert message in " ".join(output.split())
     assert not (tmp_path / "out").exists()
 
 
 def test_tasks_that_do_not_exist(cli: Cli, tmp_path: Path) -> None:
-    for data, said in (("tasks:nope", "'nope'"), ("tasks:sst2", "not on this machine")):
-        told = cli("train", "t5/tiny", "--data", data, "--out", tmp_path / "out", *SMALL, fails=True).stderr
-        assert said in told
-        assert said in cli("data", data, fails=True).stderr
+    for data, message in (("tasks:nope", "'nope'"), ("tasks:sst2", "not on this machine")):
+        output = cli("train", "t5/tiny", "--data", data, "--out", tmp_path / "out", *SMALL, fails=True).stderr
+        assert message in output
+        assert message in cli("data", data, fails=True).stderr

@@ -11,8 +11,8 @@ def test_a_language_model_loses_nothing_of_a_table_silently(cli: Cli, tmp_path: 
     file, out, few = tmp_path / "a.csv", tmp_path / "a", sets("phase.0.steps=1", "model.width=16")
     cells = [f'"the house, number {i}, is red",1\n' for i in range(400)]
     file.write_text("text,label\n" + "".join(cells) + ",0\n,1\n")
-    said = " ".join(cli("train", "lstm/tiny", "--data", file, "--out", out, *few).stderr.split())
-    assert "2 of the 402 rows" in said
+    message = " ".join(cli("train", "lstm/tiny", "--data", file, "--out", out, *few).stderr.split())
+    assert "2 of the 402 rows" in message
     assert "2 of the 402 rows" in " ".join(cli("data", file).stderr.split())
     file.write_text("text,label\n" + "".join(cells) + "fine, wonderful even,1\n")
     for words in (

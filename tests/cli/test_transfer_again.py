@@ -32,8 +32,8 @@ def asked(place: Path, out: Path, *more: str | Path) -> tuple[str | Path, ...]:
 
 @pytest.fixture(scope="module")
 def finished(js: Js, place: Path) -> dict[str, Any]:
-    found: dict[str, Any] = js(*asked(place, place / "k"))
-    return found
+    result: dict[str, Any] = js(*asked(place, place / "k"))
+    return result
 
 
 def test_finished_run_with_the_same_settings_is_reused(
@@ -60,7 +60,7 @@ def test_finished_run_with_the_same_settings_is_reused(
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "message"),
     [
         (sets("phase.0.steps=3"), "phase.0.steps is 2 there and 3 here"),
         (sets("phase.0.optimizer.rate=1e-4", "task.dropout=0.3"), "phase.0.optimizer.rate is 3e-05 there and 0.0001"),
@@ -70,23 +70,23 @@ def test_finished_run_with_the_same_settings_is_reused(
         (sets("phase.0.precision=bf16"), "phase.0.precision is 'fp32' there and 'bf16' here"),
     ],
 )
-def test_other_settings_fail_and_are_named(more: list[str], said: str, cli: Cli, place: Path, finished: Any) -> None:
+def test_other_settings_fail_and_are_named(more: list[str], message: str, cli: Cli, place: Path, finished: Any) -> None:
     before = contents(place / "k")
-    told = " ".join(cli(*asked(place, place / "k", "--resume", *more), fails=True).stderr.split())
-    assert said in told
+    output = " ".join(cli(*asked(place, place / "k", "--resume", *more), fails=True).stderr.split())
+    assert message in output
     assert contents(place / "k") == before
 
 
 def test_another_source_or_other_rows_fail(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
     words = asked(place, place / "k", "--resume")
-    told = cli(*[place / "other" if word == place / "bert" else word for word in words], fails=True).stderr
-    assert "task.source is" in told.partition("other settings: ")[2][:20]  # what the rest follows from comes first
+    output = cli(*[place / "other" if word == place / "bert" else word for word in words], fails=True).stderr
+    assert "task.source is" in output.partition("other settings: ")[2][:20]  # what the rest follows from comes first
     shutil.copytree(place / "k/seed-0", tmp_path / "one")
     shutil.copy(place / "colour.csv", tmp_path / "kept.csv")
     try:
         written(place / "colour.csv", ["text", "label"], coloured(80, seed=3))
-        told = " ".join(cli(*words, fails=True).stderr.split())
-        assert str(place / "colour.csv") in told
+        output = " ".join(cli(*words, fails=True).stderr.split())
+        assert str(place / "colour.csv") in output
     finally:
         shutil.copy(tmp_path / "kept.csv", place / "colour.csv")
 
@@ -106,12 +106,12 @@ def test_missing_seed_is_trained(js: Js, place: Path, finished: Any, tmp_path: P
 
 def test_resume_without_a_recipe_takes_no_settings(cli: Cli, place: Path, finished: Any) -> None:
     for command in ("transfer", "train"):
-        told = cli(command, "--resume", "--out", place / "k/seed-0", *sets("phase.0.steps=9"), fails=True).stderr
-        assert "--set" in told
-    told = cli(
+        output = cli(command, "--resume", "--out", place / "k/seed-0", *sets("phase.0.steps=9"), fails=True).stderr
+        assert "--set" in output
+    output = cli(
         "transfer", "--resume", "--out", place / "k/seed-0", "--train-fraction", "0.5", "--seed", "3", fails=True
     ).stderr
-    assert "--seed, --train-fraction" in " ".join(told.split())
+    assert "--seed, --train-fraction" in " ".join(output.split())
 
 
 def test_existing_files_are_never_overwritten(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
@@ -125,8 +125,8 @@ def test_existing_files_are_never_overwritten(cli: Cli, place: Path, finished: A
         ("embed", place / "bert", lines, "--out", tmp_path / "v.npy"),
     ):
         before = contents(tmp_path)
-        said = " ".join(cli(*words, fails=True).stderr.split())
-        assert "exists" in said, words
+        message = " ".join(cli(*words, fails=True).stderr.split())
+        assert "exists" in message, words
         assert contents(tmp_path) == before
     cli("embed", place / "bert", lines, "--query", "a house")  # nothing is written
     (tmp_path / "p.csv").unlink()
@@ -147,9 +147,9 @@ def test_class_balance_is_that_of_the_training_fraction(cli: Cli, place: Path, t
     share = 100 * chosen.count("blue") / len(chosen)
     assert share != pytest.approx(100 * data.balance["blue"], abs=0.1)
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", *SHORT)
-    said = " ".join(cli(*words, "--train-fraction", "0.14", "--seed", "4", "--out", tmp_path / "x").stderr.split())
-    assert f"blue {share:.1f} % · red {100 - share:.1f} %" in said
-    assert f"{len(chosen)} of {len(labels)} train" in said
+    message = " ".join(cli(*words, "--train-fraction", "0.14", "--seed", "4", "--out", tmp_path / "x").stderr.split())
+    assert f"blue {share:.1f} % · red {100 - share:.1f} %" in message
+    assert f"{len(chosen)} of {len(labels)} train" in message
     assert f"{share:.1f}" in (tmp_path / "x/report.html").read_text()
     assert data.balance_of_fraction(1.0, 4) == data.balance
 
@@ -158,11 +158,11 @@ def test_train_reports_the_text_column(cli: Cli, tmp_path: Path) -> None:
     rows = [(i, f"{text} and so on and so forth in row {i}", label) for i, (text, label) in enumerate(coloured(300))]
     file = written(tmp_path / "reviews.csv", ["number", "review", "label"], rows)
     words = ("train", "lstm/tiny", *sets("phase.0.steps=2"))
-    said = " ".join(cli(*words, "--data", file, "--out", tmp_path / "a").stderr.split())
-    assert str(file) in said
-    assert "'review'" in said
-    said = " ".join(cli(*words, "--data", f"{file}:label", "--out", tmp_path / "b", fails=True).stderr.split())
-    assert "'label'" in said
+    message = " ".join(cli(*words, "--data", file, "--out", tmp_path / "a").stderr.split())
+    assert str(file) in message
+    assert "'review'" in message
+    message = " ".join(cli(*words, "--data", f"{file}:label", "--out", tmp_path / "b", fails=True).stderr.split())
+    assert "'label'" in message
     assert "'review'" not in cli(*words, "--data", file, "--out", tmp_path / "c", "--quiet").stderr
 
 
@@ -171,14 +171,14 @@ def test_embed_reads_a_table_row_by_row(cli: Cli, js: Js, place: Path, tmp_path:
 
     rows = [(i, text, label) for i, (text, label) in enumerate(coloured(12))]
     file = written(tmp_path / "reviews.csv", ["n", "review", "label"], rows)
-    said = cli("embed", place / "bert", file, "--out", tmp_path / "a.npy")
-    assert "'review'" in said.stderr
+    message = cli("embed", place / "bert", file, "--out", tmp_path / "a.npy")
+    assert "'review'" in message.stderr
     (tmp_path / "lines.txt").write_text("".join(f"{text}\n" for _, text, _ in rows))
     cli("embed", place / "bert", tmp_path / "lines.txt", "--out", tmp_path / "b.npy")
     assert np.array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
     (tmp_path / "lines.jsonl").write_text("".join(f'{{"id": {i}, "body": "{text}"}}\n' for i, text, _ in rows))
-    found = js("embed", place / "bert", f"{tmp_path}/lines.jsonl:body", "--query", rows[3][1], "-k", "1")
-    assert found["lines"][0]["line"] == 4
+    result = js("embed", place / "bert", f"{tmp_path}/lines.jsonl:body", "--query", rows[3][1], "-k", "1")
+    assert result["lines"][0]["line"] == 4
     for given, why in (
         (f"{file}:nope", "'nope'"),
         (f"{tmp_path}/lines.txt:body", "body"),

@@ -50,16 +50,16 @@ def asked(place: Path, run: str, data: str, out: Path, *changes: str) -> tuple[A
 
 
 @pytest.fixture(scope="module")
-def told(cli: Cli, place: Path) -> Any:
+def output(cli: Cli, place: Path) -> Any:
     return cli(*asked(place, "gpt1", "colour.csv", place / "out", SPACED, "task.shots=4"))
 
 
-def test_run_folder_has_prompt_results_and_report(told: Any, place: Path) -> None:
+def test_run_folder_has_prompt_results_and_report(output: Any, place: Path) -> None:
     out = place / "out"
-    assert "(2 of 'blue', 2 of 'red')" in told.stderr
-    assert "nothing is trained" in told.stderr
-    assert "dev (20 examples): accuracy" in told.stdout
-    assert "test (20 examples): accuracy" in told.stdout
+    assert "(2 of 'blue', 2 of 'red')" in output.stderr
+    assert "nothing is trained" in output.stderr
+    assert "dev (20 examples): accuracy" in output.stdout
+    assert "test (20 examples): accuracy" in output.stdout
     result = json.loads((out / "manifest.json").read_text())["result"]
     assert result["shots"] == {"blue": 2, "red": 2}
     assert result["examples"] == {"train": 60, "dev": 20, "test": 20}
@@ -78,12 +78,12 @@ def test_run_folder_has_prompt_results_and_report(told: Any, place: Path) -> Non
     assert "`prompt.txt`" in (out / "card.md").read_text()
 
 
-def test_probabilities_match_single_steps_of_the_network(told: Any, place: Path) -> None:
+def test_probabilities_match_single_steps_of_the_network(output: Any, place: Path) -> None:
     """Without the code that scores completions."""
     lm: Any = nextword.load(place / "gpt1", device="cpu")
     prompt = (place / "out/prompt.txt").read_text()
     rows = (place / "test.csv").read_text().splitlines()[1:4]
-    said = np.load(place / "out/predictions.npz")["test"]
+    message = np.load(place / "out/predictions.npz")["test"]
     for i, row in enumerate(rows):
         scores = []
         for label in ("blue", "red"):
@@ -98,19 +98,19 @@ def test_probabilities_match_single_steps_of_the_network(told: Any, place: Path)
                     last = torch.tensor([id])
             scores.append(sum(costs[before:]) / len(costs[before:]))
         odds = np.exp(np.array(scores))
-        assert said[i] == pytest.approx(odds / odds.sum(), abs=1e-5)
+        assert message[i] == pytest.approx(odds / odds.sum(), abs=1e-5)
 
 
-def test_predict_works_after_the_source_is_deleted(js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+def test_predict_works_after_the_source_is_deleted(js: Js, output: Any, place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "gpt1", tmp_path / "gpt1")
     js(*asked(tmp_path, "gpt1", place / "colour.csv", tmp_path / "out", SPACED, "task.shots=4"))
     shutil.rmtree(tmp_path / "gpt1")
-    found = js("predict", tmp_path / "out", place / "test.csv")
-    odds = np.array([[one["probabilities"][label] for label in ("blue", "red")] for one in found["predictions"]])
+    answer = js("predict", tmp_path / "out", place / "test.csv")
+    odds = np.array([[item["probabilities"][label] for label in ("blue", "red")] for item in answer["predictions"]])
     assert odds == pytest.approx(np.load(tmp_path / "out/predictions.npz")["test"], abs=1e-6)
     assert odds == pytest.approx(np.load(place / "out/predictions.npz")["test"], abs=1e-6)
     result = json.loads((tmp_path / "out/manifest.json").read_text())["result"]
-    assert found["scores"] == pytest.approx(result["test"])
+    assert answer["scores"] == pytest.approx(result["test"])
 
 
 @pytest.mark.parametrize(("calibrate", "odds"), [(False, [1 / 3, 2 / 3]), (True, [0.1, 0.9])])
@@ -123,38 +123,38 @@ def test_probabilities_match_hand_computed_ones(js: Js, calibrate: bool, odds: l
     written(tmp_path / "data.csv", ["text", "label", "split"], rows)
     changes = ("task.template='{text} {label}'", "task.shots=2", f"task.calibrate={str(calibrate).lower()}")
     js(*asked(tmp_path, "ngram", "data.csv", tmp_path / "out", *changes))
-    said = np.load(tmp_path / "out/predictions.npz")["test"]
-    assert said == pytest.approx(np.array([odds] * 4), abs=1e-5)
-    (found,) = nextword.load(tmp_path / "out", device="cpu").predict(["b b b b"])
-    assert found.probabilities == pytest.approx(dict(zip("ab", odds, strict=True)), abs=1e-5)
-    assert found.label == "b"
+    message = np.load(tmp_path / "out/predictions.npz")["test"]
+    assert message == pytest.approx(np.array([odds] * 4), abs=1e-5)
+    (answer,) = nextword.load(tmp_path / "out", device="cpu").predict(["b b b b"])
+    assert answer.probabilities == pytest.approx(dict(zip("ab", odds, strict=True)), abs=1e-5)
+    assert answer.label == "b"
 
 
-def test_label_words_replace_labels_in_the_prompt(js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+def test_label_words_replace_labels_in_the_prompt(js: Js, output: Any, place: Path, tmp_path: Path) -> None:
     """Each label has the other's name, so the prompt is the same with names swapped."""
     words = "task.label_words={ red = 'blue', blue = 'red' }"
     js(*asked(place, "gpt1", "colour.csv", tmp_path / "out", SPACED, "task.shots=4", words))
     swapped = {"red": "blue", "blue": "red"}
     ours, theirs = ((folder / "prompt.txt").read_text() for folder in (tmp_path / "out", place / "out"))
-    assert ours == re.sub(r"so it is (\w+)", lambda found: f"so it is {swapped[found[1]]}", theirs)
-    found = js("predict", tmp_path / "out", place / "test.csv")["predictions"][0]
-    assert set(found["probabilities"]) == set(COLOURS)
+    assert ours == re.sub(r"so it is (\w+)", lambda answer: f"so it is {swapped[answer[1]]}", theirs)
+    answer = js("predict", tmp_path / "out", place / "test.csv")["predictions"][0]
+    assert set(answer["probabilities"]) == set(COLOURS)
 
 
 def test_seeds_draw_different_examples(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     base = asked(place, "lstm", "colour.csv", tmp_path / "k", SPACED, "task.shots=3")
-    found = js(*base, "--num-seeds", "3")
-    assert len(found["values"]) == 3
-    assert found["interval"] is not None
+    answer = js(*base, "--num-seeds", "3")
+    assert len(answer["values"]) == 3
+    assert answer["interval"] is not None
     prompts = [(tmp_path / f"k/seed-{k}/prompt.txt").read_text() for k in range(3)]
     assert len(set(prompts)) == 3
     again = js(*base, "--num-seeds", "3", "--resume")
-    assert again["values"] == found["values"]
+    assert again["values"] == answer["values"]
     other = cli(*base[:-1], "task.shots=5", "--num-seeds", "3", "--resume", fails=True).stderr
     assert "task.shots is 3 there and 5 here" in " ".join(other.split())
     both = js("predict", tmp_path / "k/seed-0", place / "test.csv", "--ensemble", tmp_path / "k/seed-1")
     each = [np.load(tmp_path / f"k/seed-{k}/predictions.npz")["test"] for k in range(2)]
-    odds = [[one["probabilities"][label] for label in ("blue", "red")] for one in both["predictions"]]
+    odds = [[item["probabilities"][label] for label in ("blue", "red")] for item in both["predictions"]]
     assert np.array(odds) == pytest.approx((each[0] + each[1]) / 2, abs=1e-6)
 
 
@@ -163,17 +163,17 @@ def test_examples_come_from_the_training_fraction_or_from_dev_too(
 ) -> None:
     few = js(*asked(place, "lstm", "colour.csv", tmp_path / "few", SPACED, "task.shots=6"), "--train-fraction", "0.1")
     assert few["examples"]["train"] == 6
-    said = cli(
+    message = cli(
         *asked(place, "lstm", "colour.csv", tmp_path / "x", SPACED), "--train-fraction", "0.1", fails=True
     ).stderr
-    assert "shots = 16" in said
-    assert "task.shots=6" in said
+    assert "shots = 16" in message
+    assert "task.shots=6" in message
     last = js(*asked(place, "lstm", "colour.csv", tmp_path / "all", SPACED, "task.shots=80"), "--merge-dev")
     assert last["examples"]["train"] == 80
     assert any("dev" in note for note in last["notes"])
 
 
-def test_interrupted_run_resumes(told: Any, place: Path, tmp_path: Path) -> None:
+def test_interrupted_run_resumes(output: Any, place: Path, tmp_path: Path) -> None:
     from nextword.tasks.finetune import read_result, transfer
     from nextword.tasks.plan import make_plan
 
@@ -184,9 +184,9 @@ def test_interrupted_run_resumes(told: Any, place: Path, tmp_path: Path) -> None
     assert read_result(tmp_path / "out") is None
     _, rest = resume(tmp_path / "out", "cpu")
     list(rest)
-    found: Any = read_result(tmp_path / "out")
+    answer: Any = read_result(tmp_path / "out")
     whole: Any = read_result(place / "out")
-    assert found["test"] == whole["test"]
+    assert answer["test"] == whole["test"]
     assert (tmp_path / "out/prompt.txt").read_bytes() == (place / "out/prompt.txt").read_bytes()
 
 
@@ -197,13 +197,13 @@ def test_other_causal_networks_can_be_prompted(js: Js, slug: str, place: Path, t
     lm: Any = nextword.load(tmp_path / slug, device="cpu")
     prompt, text = (tmp_path / "out/prompt.txt").read_text(), "the red king"
     odds = [
-        math.exp(-one.nats / one.tokens) for one in (lm.score(f" {c}", f"{prompt}{text} so it is") for c in COLOURS)
+        math.exp(-item.nats / item.tokens) for item in (lm.score(f" {c}", f"{prompt}{text} so it is") for c in COLOURS)
     ]
-    (said,) = nextword.load(tmp_path / "out", device="cpu").predict([text])
-    assert said.probabilities["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
+    (message,) = nextword.load(tmp_path / "out", device="cpu").predict([text])
+    assert message.probabilities["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
 
 
-def test_prompted_run_can_be_fine_tuned(js: Js, told: Any, place: Path, tmp_path: Path) -> None:
+def test_prompted_run_can_be_fine_tuned(js: Js, output: Any, place: Path, tmp_path: Path) -> None:
     base = (
         "transfer",
         "gpt1/finetune",
@@ -218,37 +218,37 @@ def test_prompted_run_can_be_fine_tuned(js: Js, told: Any, place: Path, tmp_path
 
 
 def test_pairs_use_the_pair_template(js: Js, place: Path, tmp_path: Path) -> None:
-    found = js(*asked(place, "gpt1", "pair.csv", tmp_path / "out", "task.shots=2"))
-    assert found["kind"] == "in_context"
+    answer = js(*asked(place, "gpt1", "pair.csv", tmp_path / "out", "task.shots=2"))
+    assert answer["kind"] == "in_context"
     prompt = (tmp_path / "out/prompt.txt").read_text()
     assert re.fullmatch(r"(.+\nquestion: .+\nanswer: (red|blue)\n\n){2}", prompt)
     model: Any = nextword.load(tmp_path / "out", device="cpu")
-    (said,) = model.predict([("has {second} in it", "a blue")])
+    (message,) = model.predict([("has {second} in it", "a blue")])
     lm: Any = nextword.load(place / "gpt1", device="cpu")
     given = f"{prompt}has {{second}} in it\nquestion: a blue\nanswer:"
     paid = [lm.score(f" {label}", given) for label in ("blue", "red")]
-    odds = [math.exp(-one.nats / one.tokens) for one in paid]
-    assert list(said.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds], abs=1e-5)
+    odds = [math.exp(-item.nats / item.tokens) for item in paid]
+    assert list(message.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds], abs=1e-5)
 
 
 def test_regression_predicts_the_likeliest_string(js: Js, place: Path, tmp_path: Path) -> None:
-    found = js(*asked(place, "gpt1", "count.csv", tmp_path / "out", "task.shots=3", "task.number_step=1"))
-    assert found["kind"] == "in_context"
+    answer = js(*asked(place, "gpt1", "count.csv", tmp_path / "out", "task.shots=3", "task.number_step=1"))
+    assert answer["kind"] == "in_context"
     prompt = (tmp_path / "out/prompt.txt").read_text()
     shots = re.findall(r"(.+)\nscore: (\d+)\n\n", prompt)
-    assert len(shots) == 3 == sum(found["shots"].values())
+    assert len(shots) == 3 == sum(answer["shots"].values())
     rows = dict(line.split(",") for line in (place / "count.csv").read_text().splitlines()[1:])
     assert all(round(float(rows[text])) == int(number) for text, number in shots)
     model: Any = nextword.load(tmp_path / "out", device="cpu")
     lm: Any = nextword.load(place / "gpt1", device="cpu")
-    (said,) = model.predict(["a red blue red"])
+    (message,) = model.predict(["a red blue red"])
     paid = [lm.score(f" {number}", f"{prompt}a red blue red\nscore:") for number in model.task.config.numbers]
     best = min(range(len(paid)), key=lambda i: paid[i].nats / paid[i].tokens)
-    assert said.value == float(model.task.config.numbers[best])
-    assert said.probabilities == {}
+    assert message.value == float(model.task.config.numbers[best])
+    assert message.probabilities == {}
     assert "Predicted against gold" in (tmp_path / "out/report.html").read_text()
     again = js("predict", tmp_path / "out", place / "count.csv")
-    values = [float(one["predicted"]) for one in again["predictions"]]
+    values = [float(item["predicted"]) for item in again["predictions"]]
     assert len(set(values)) > 1
     assert set(values) <= set(map(float, model.task.config.numbers))
     ranks = METRICS["spearman"](np.array([float(number) for number in rows.values()]), np.array(values))
@@ -257,14 +257,14 @@ def test_regression_predicts_the_likeliest_string(js: Js, place: Path, tmp_path:
 
 def test_zero_shot_pairs(cli: Cli, js: Js, place: Path) -> None:
     both = ("--labels", "red,blue", "--template", "{text} {second} {label}")
-    found = js("predict", place / "gpt1", place / "pair.csv", *both)
+    answer = js("predict", place / "gpt1", place / "pair.csv", *both)
     lm: Any = nextword.load(place / "gpt1", device="cpu")
     first = (place / "pair.csv").read_text().splitlines()[1].split(",")
-    odds = [math.exp(-one.nats / one.tokens) for one in (lm.score(f" {c}", " ".join(first[:2])) for c in COLOURS)]
-    assert found["predictions"][0]["probabilities"]["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
+    odds = [math.exp(-item.nats / item.tokens) for item in (lm.score(f" {c}", " ".join(first[:2])) for c in COLOURS)]
+    assert answer["predictions"][0]["probabilities"]["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
     some = ("--examples", place / "pair.csv", "--template", "{text} {second} {label}")
-    said = cli("predict", place / "gpt1", place / "pair.csv", *some, fails=True).stderr
-    assert "nextword transfer gpt3/in-context --from" in " ".join(said.split())
+    message = cli("predict", place / "gpt1", place / "pair.csv", *some, fails=True).stderr
+    assert "nextword transfer gpt3/in-context --from" in " ".join(message.split())
 
 
 def test_prompts_without_examples_and_beyond_the_window(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_invalid_settings_fail_and_create_no_folder(
     more: tuple[str, ...],
     value: str,
     cli: Cli,
-    told: Any,
+    output: Any,
     place: Path,
     tmp_path: Path,
 ) -> None:
@@ -324,7 +324,7 @@ def test_invalid_settings_fail_and_create_no_folder(
     assert not (tmp_path / "x").exists()
 
 
-def test_prompted_run_only_predicts(cli: Cli, told: Any, place: Path, tmp_path: Path) -> None:
+def test_prompted_run_only_predicts(cli: Cli, output: Any, place: Path, tmp_path: Path) -> None:
     model: Any = nextword.load(place / "out", device="cpu")
     with pytest.raises(Unsupported, match="gpt1"):
         model.score("a text")
@@ -332,7 +332,7 @@ def test_prompted_run_only_predicts(cli: Cli, told: Any, place: Path, tmp_path: 
         assert "predict" in cli(*command, fails=True).stderr
     with pytest.raises(Unsupported, match="nextword predict"):
         model.embed(["a text"])
-    said = cli("convert", place / "out", tmp_path / "x", *sets("model.bits=8"), fails=True).stderr
-    assert "gpt3/in-context" in said
-    said = cli("predict", place / "out", place / "test.csv", "--labels", "a,b", fails=True).stderr
-    assert "--labels" in said
+    message = cli("convert", place / "out", tmp_path / "x", *sets("model.bits=8"), fails=True).stderr
+    assert "gpt3/in-context" in message
+    message = cli("predict", place / "out", place / "test.csv", "--labels", "a,b", fails=True).stderr
+    assert "--labels" in message

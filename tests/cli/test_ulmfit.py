@@ -29,35 +29,35 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         (folder / "plain.txt").write_text(text(600))
-        rows = [(f"{one} zebra", topic) for one, topic in labelled(300, seed=1)]  # a word that plain text has not
+        rows = [(f"{item} zebra", topic) for item, topic in labelled(300, seed=1)]  # a word that plain text has not
         written(folder / "topics.csv", ["text", "label"], rows)
         written(folder / "new.csv", ["text", "label"], labelled(40, seed=2))
         for name, back in DIRECTIONS.items():
             pre, own = folder / f"lm-{name}", folder / f"own-{name}"
             way = sets(f"model.backward={back}")
             cli("train", "ulmfit/tiny", "--data", folder / "plain.txt", "--out", pre, *sets("phase.0.steps=60"), *way)
-            said = cli(
+            message = cli(
                 *("train", "ulmfit/tiny-lm", "--data", folder / "topics.csv", "--out", own, *way),
                 *sets(f"phase.0.init={pre}", "phase.words.steps=10", "phase.all.steps=20"),
             )
-            (folder / f"{name}.err").write_text(said.stderr)
-            (folder / f"{name}.out").write_text(said.stdout)
+            (folder / f"{name}.err").write_text(message.stderr)
+            (folder / f"{name}.out").write_text(message.stdout)
             third = ("transfer", "ulmfit/tiny-classify", "--from", own, "--data", folder / "topics.csv")
-            said = cli(*third, "--out", folder / name)
-            (folder / f"{name}-task.err").write_text(said.stderr)
+            message = cli(*third, "--out", folder / name)
+            (folder / f"{name}-task.err").write_text(message.stderr)
     return folder
 
 
-def table(said: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(said)))
+def table(message: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(message)))
 
 
 def test_what_is_said_on_the_way(place: Path) -> None:
-    told = (place / "ahead.err").read_text()
-    assert "words: " in told
-    (note,) = [line for line in told.splitlines() if f"{place / 'lm-ahead'}" in line]
+    output = (place / "ahead.err").read_text()
+    assert "words: " in output
+    (note,) = [line for line in output.splitlines() if f"{place / 'lm-ahead'}" in line]
     assert " 1 of " in note  # zebra is the only new word
-    assert "all: " in told
+    assert "all: " in output
     assert "nextword generate" in (place / "ahead.out").read_text()
     assert "nextword generate" not in (place / "back.out").read_text()
     assert f"nextword embed {place / 'lm-back'} lines.txt" in (place / "lm-back" / "card.md").read_text()
@@ -80,11 +80,11 @@ def test_words_that_the_first_stage_lacks(cli: Cli, js: Js, place: Path, tmp_pat
     after = cli(*third, "--from", tmp_path / "own", "--out", tmp_path / "after").stderr
     assert "zebra" not in after
     assert js("predict", place / "ahead", place / "new.csv")["notes"] == []
-    said = cli("predict", tmp_path / "before", stdin="zebra zebra\n")
-    assert said.stdout.startswith("text,predicted,")
-    assert len(said.stdout.splitlines()) == 2
-    assert "100.0 %" in said.stderr
-    assert "'zebra'" in said.stderr
+    message = cli("predict", tmp_path / "before", stdin="zebra zebra\n")
+    assert message.stdout.startswith("text,predicted,")
+    assert len(message.stdout.splitlines()) == 2
+    assert "100.0 %" in message.stderr
+    assert "'zebra'" in message.stderr
 
 
 def test_every_stage_is_in_the_folder(place: Path) -> None:
@@ -98,8 +98,8 @@ def test_every_stage_is_in_the_folder(place: Path) -> None:
 
 
 def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    said = cli("predict", place / "ahead", place / "new.csv", "--ensemble", place / "back")
-    both = table(said.stdout)
+    message = cli("predict", place / "ahead", place / "new.csv", "--ensemble", place / "back")
+    both = table(message.stdout)
     each = [table(cli("predict", place / name, place / "new.csv").stdout) for name in DIRECTIONS]
     for row, a, b in zip(both, *each, strict=True):
         mean = (float(a["p(sea)"]) + float(b["p(sea)"])) / 2
@@ -107,7 +107,7 @@ def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) ->
         assert row["predicted"] == ("sea" if float(row["p(sea)"]) > float(row["p(wood)"]) else "wood")
     right = sum(row["predicted"] == row["label"] for row in both)
     assert right > 30
-    assert f"against the column 'label': accuracy {100 * right / 40:.1f}" in said.stderr
+    assert f"against the column 'label': accuracy {100 * right / 40:.1f}" in message.stderr
     whole = js("predict", place / "ahead", place / "new.csv", "--ensemble", place / "back")
     assert whole["scores"]["accuracy"] == right / 40
     assert whole["run"] == f"{place / 'ahead'} + {place / 'back'}"
@@ -116,14 +116,14 @@ def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) ->
     )
     assert "40 predictions" in done.stdout
     kept = [json.loads(line) for line in (tmp_path / "o.jsonl").read_text().splitlines()]
-    assert [one["predicted"] for one in kept] == [row["predicted"] for row in both]
+    assert [item["predicted"] for item in kept] == [row["predicted"] for row in both]
 
 
 def test_in_eight_bits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     """A classifier's run is laid out anew with its head, predicts nearly the same, and cannot be trained any more."""
     small = tmp_path / "small"
-    said = cli("convert", place / "ahead", small, *sets("model.bits=8"))
-    assert f"nextword predict {small} FILE" in said.stdout
+    message = cli("convert", place / "ahead", small, *sets("model.bits=8"))
+    assert f"nextword predict {small} FILE" in message.stdout
     assert "Converted from `ahead`" in (small / "card.md").read_text()
     before, after = (table(cli("predict", run, place / "new.csv").stdout) for run in (place / "ahead", small))
     assert [row["predicted"] for row in after] == [row["predicted"] for row in before]
@@ -162,8 +162,8 @@ def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path
         (*second, *sets(f"phase.0.init={place / 'lm-ahead'}", "model.backward=true")),
         (*third, "--from", place / "own-ahead", *sets("model.backward=true")),
     ):
-        said = " ".join(cli(*words, fails=True).stderr.split())
-        assert "--set model.backward=false" in said
+        message = " ".join(cli(*words, fails=True).stderr.split())
+        assert "--set model.backward=false" in message
         assert not (tmp_path / "x").exists()
     back = (*third, "--from", place / "own-back", *sets("model.backward=false"))
     assert "--set model.backward=true" in " ".join(cli(*back, fails=True).stderr.split())

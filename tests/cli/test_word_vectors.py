@@ -40,21 +40,21 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_trained_and_asked(cli: Cli, js: Js, place: Path, slug: str) -> None:
-    found = js("embed", place / slug, "--nearest", "king", "-k", "4")
-    assert len(found["words"]) == 4
-    assert "king" not in [one["word"] for one in found["words"]]
+    result = js("embed", place / slug, "--nearest", "king", "-k", "4")
+    assert len(result["words"]) == 4
+    assert "king" not in [item["word"] for item in result["words"]]
     assert len(cli("embed", place / slug, "--nearest", "king", "-k", "4").stdout.splitlines()) == 4
     summed = js("embed", place / slug, "--analogy", "king - house + bread", "-k", "3")["words"]
-    assert not {one["word"] for one in summed} & {"king", "house", "bread"}
+    assert not {item["word"] for item in summed} & {"king", "house", "bread"}
     assert "not a language model" in (place / slug / "card.md").read_text()
 
 
 @pytest.mark.parametrize("slug", SLUGS)
 @pytest.mark.parametrize("words", [("next", "the"), ("generate", "the"), ("evaluate",)])
 def test_no_language_model(cli: Cli, place: Path, slug: str, words: tuple[str, ...]) -> None:
-    said = cli(words[0], place / slug, *words[1:], fails=True).stderr
-    assert "nextword embed" in said
-    assert "nextword embed" in said
+    message = cli(words[0], place / slug, *words[1:], fails=True).stderr
+    assert "nextword embed" in message
+    assert "nextword embed" in message
 
 
 def test_lines_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
@@ -65,14 +65,14 @@ def test_lines_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
 
 def test_blank_lines_have_no_vector_and_are_counted(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("the king said\n\nbread and water\n\n  \n")
-    said = cli("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "v.npy").stderr
-    assert "3 blank lines have no vector" in " ".join(said.split())
+    message = cli("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "v.npy").stderr
+    assert "3 blank lines have no vector" in " ".join(message.split())
     assert np.load(tmp_path / "v.npy").shape == (2, 32)
     facts = js("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "w.npy")
     assert (facts["texts"], facts["empty"], facts["notes"]) == (2, [2, 4, 5], ["3 blank lines have no vector"])
-    found = js("embed", place / "glove", tmp_path / "lines.txt", "--query", "bread and water", "-k", "1")
-    assert (found["lines"][0]["line"], found["lines"][0]["text"]) == (3, "bread and water")
-    assert found["empty"] == [2, 4, 5]
+    result = js("embed", place / "glove", tmp_path / "lines.txt", "--query", "bread and water", "-k", "1")
+    assert (result["lines"][0]["line"], result["lines"][0]["text"]) == (3, "bread and water")
+    assert result["empty"] == [2, 4, 5]
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
@@ -85,8 +85,8 @@ def test_every_row_of_a_table_has_a_vector(cli: Cli, js: Js, place: Path, tmp_pa
     objects = [json.dumps({"n": i, "text": text}) + "\n" for i, text in enumerate(texts)]
     file.write_text("".join(objects) if ending == ".jsonl" else "".join([f"n{mark}text\n", *rows]))
     run = place / "glove"
-    said = " ".join(cli("embed", run, file, "--out", tmp_path / "v.npy").stderr.split())
-    assert "3 of 6 rows have no text (rows 1, 3, 6)" in said
+    message = " ".join(cli("embed", run, file, "--out", tmp_path / "v.npy").stderr.split())
+    assert "3 of 6 rows have no text (rows 1, 3, 6)" in message
     vectors = np.load(tmp_path / "v.npy")
     (tmp_path / "filled.txt").write_text("".join(f"{text}\n" for text in texts if text.strip()))
     cli("embed", run, tmp_path / "filled.txt")
@@ -108,13 +108,13 @@ def test_vectors_are_written_beside_what_is_shown(cli: Cli, js: Js, place: Path,
     cli("embed", run, lines, "--out", tmp_path / "alone.npy")
     for i, asked in enumerate((("--clusters", 2), ("--query", "bread"))):
         out = tmp_path / f"{i}.npy"
-        said = " ".join(cli("embed", run, lines, *asked, "--out", out).stdout.split())
-        assert "3 vectors of size 32" in said
-        assert "bread and water :fire: [b]" in said  # as it stands there
+        message = " ".join(cli("embed", run, lines, *asked, "--out", out).stdout.split())
+        assert "3 vectors of size 32" in message
+        assert "bread and water :fire: [b]" in message  # as it stands there
         np.testing.assert_array_equal(np.load(out), np.load(tmp_path / "alone.npy"))
-        found = js("embed", run, lines, *asked, "--out", tmp_path / f"{i}.safetensors")
-        assert found["file"] == str(tmp_path / f"{i}.safetensors")
-        assert {"clusters", "lines"} & set(found)
+        result = js("embed", run, lines, *asked, "--out", tmp_path / f"{i}.safetensors")
+        assert result["file"] == str(tmp_path / f"{i}.safetensors")
+        assert {"clusters", "lines"} & set(result)
         assert (tmp_path / f"{i}.safetensors").is_file()
         assert "exists" in cli("embed", run, lines, *asked, "--out", out, fails=True).stderr
         assert ".npy or .safetensors" in cli("embed", run, lines, *asked, "--out", "v.txt", fails=True).stderr
@@ -130,17 +130,17 @@ def test_a_text_is_shown_on_one_line_and_not_without_end(cli: Cli, js: Js, place
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the king\n\nsaid", book)))
     shown = cli("embed", place / "glove", rows, "--query", "king").stdout.splitlines()
     assert sorted(line.split("  ")[-1] for line in shown) == ["the king said", book.strip()[:160].rstrip() + " …"]
-    found = js("embed", place / "glove", rows, "--query", "king")["lines"]
-    assert {row["text"] for row in found} == {"the king\n\nsaid", book}  # programs get all of it
+    result = js("embed", place / "glove", rows, "--query", "king")["lines"]
+    assert {row["text"] for row in result} == {"the king\n\nsaid", book}  # programs get all of it
 
 
 def test_words_that_the_run_lacks_are_told(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     """What is read as <unk> is near to all that is."""
     (tmp_path / "lines.txt").write_text("the king said\nzweiback qwrtz\n")
     words = ("embed", place / "glove", tmp_path / "lines.txt", "--query", "qwrtz")
-    said = " ".join(cli(*words).stderr.split())
-    assert "40.0 % of the words are not in the vocabulary of the run" in said
-    assert "100.0 % of the words of the query are not in the vocabulary of the run" in said
+    message = " ".join(cli(*words).stderr.split())
+    assert "40.0 % of the words are not in the vocabulary of the run" in message
+    assert "100.0 % of the words of the query are not in the vocabulary of the run" in message
     assert len(js(*words)["notes"]) == 2
     assert js(*words[:-1], "king")["notes"] == js(*words)["notes"][:1]
 
@@ -172,24 +172,28 @@ def test_there_and_back_changes_no_bit(cli: Cli, js: Js, place: Path, tmp_path: 
     assert again.words == written.words
     assert again.matrix.tobytes() == written.matrix.tobytes()
     asked = [
-        js("embed", one, "--nearest", "king")["words"] for one in (place / slug, tmp_path / name, tmp_path / "back")
+        js("embed", item, "--nearest", "king")["words"] for item in (place / slug, tmp_path / name, tmp_path / "back")
     ]
-    assert [one["word"] for one in asked[0]] == [one["word"] for one in asked[1]] == [one["word"] for one in asked[2]]
+    assert (
+        [item["word"] for item in asked[0]]
+        == [item["word"] for item in asked[1]]
+        == [item["word"] for item in asked[2]]
+    )
 
 
 def test_what_was_written_is_told(cli: Cli, place: Path, tmp_path: Path) -> None:
     """Words of the file, not parameters and tokens of the network."""
-    said = cli("convert", place / "glove", tmp_path / "mine.vec").stdout
-    assert f"{len(read_vectors(tmp_path / 'mine.vec')):,} words · vector size 32" in said
-    assert "parameters" not in said
+    message = cli("convert", place / "glove", tmp_path / "mine.vec").stdout
+    assert f"{len(read_vectors(tmp_path / 'mine.vec')):,} words · vector size 32" in message
+    assert "parameters" not in message
 
 
 def test_asked_for_by_format_and_with_fewer_digits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     js("convert", place / "glove", tmp_path / "mine.words", "--to", "word2vec", "--set", "vectors.digits=3")
-    found, whole = read_vectors(tmp_path / "mine.words"), read_vectors(_written(js, place, tmp_path))
-    np.testing.assert_allclose(found.matrix, whole.matrix, rtol=1e-2)
-    said = cli("convert", place / "glove", tmp_path / "x.vec", "--set", "vectors.digits=20", fails=True).stderr
-    assert "1 to 9" in said
+    result, whole = read_vectors(tmp_path / "mine.words"), read_vectors(_written(js, place, tmp_path))
+    np.testing.assert_allclose(result.matrix, whole.matrix, rtol=1e-2)
+    message = cli("convert", place / "glove", tmp_path / "x.vec", "--set", "vectors.digits=20", fails=True).stderr
+    assert "1 to 9" in message
 
 
 def _written(js: Js, place: Path, tmp_path: Path) -> Path:
@@ -223,7 +227,7 @@ def _words(place: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ((), "nextword embed RUN FILE"),
         (("--nearest", "kingg"), "'kingg'"),
@@ -236,8 +240,8 @@ def _words(place: Path) -> set[str]:
         (("--nearest", "king", "--out", "v.npy"), "--out"),
     ],
 )
-def test_mistakes(cli: Cli, place: Path, words: tuple[str, ...], said: str) -> None:
-    assert said in cli("embed", place / "glove", *words, fails=True).stderr
+def test_mistakes(cli: Cli, place: Path, words: tuple[str, ...], message: str) -> None:
+    assert message in cli("embed", place / "glove", *words, fails=True).stderr
 
 
 def test_a_file_that_is_not_there_and_a_folder_that_is_no_run(cli: Cli, tmp_path: Path) -> None:

@@ -86,8 +86,8 @@ def test_choose_size_of_a_count_model_takes_the_largest_untimed(monkeypatch: pyt
 def test_estimate_tokens_is_positive() -> None:
     recipe = parse_recipe({**TABLES, "model": {"width": 8}}, "here", ["phase.0.batches={rows=2, length=5}"])
     stream = Stream.from_ids(np.zeros(1000, np.uint8))
-    found = ladder.estimate_tokens(recipe, 10.0, BYTES, stream, torch.device("cpu"))
-    assert found > 0
+    answer = ladder.estimate_tokens(recipe, 10.0, BYTES, stream, torch.device("cpu"))
+    assert answer > 0
 
 
 def test_default_ladder_follows_the_order_of_models() -> None:
@@ -280,19 +280,19 @@ def test_compare_continues_after_a_failure_and_skips_done_models(tmp_path: Path)
     for update in compare_events(plan, "cpu"):
         live(update)
     assert "done" in shown(live)
-    found = Plan.open(tmp_path / "out").result("cpu")
-    done, failed = found["models"]
+    answer = Plan.open(tmp_path / "out").result("cpu")
+    done, failed = answer["models"]
     assert (done["name"], done["status"]) == ("lstm-tiny", "done")
     assert done["bits_per_byte_low"] <= done["bits_per_byte"] <= done["bits_per_byte_high"]
     assert done["bits_per_byte"] < 8
-    assert len(done["surprisal"]) == len(found["passage"]["tokens"])
+    assert len(done["surprisal"]) == len(answer["passage"]["tokens"])
     assert (failed["status"], failed["slug"]) == ("failed", "gru")
     assert "rows need" in failed["error"]
     weights = (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns
     again = list(compare_events(Plan.open(tmp_path / "out"), "cpu"))
     assert [u.status for u in again if u.name == "lstm-tiny"] == ["done"]
     assert (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns == weights
-    assert verdict([done]) in shown(leaderboard(found)).replace("\n", " ")
+    assert verdict([done]) in shown(leaderboard(answer)).replace("\n", " ")
 
 
 def test_compare_accepts_recipes_without_authors(tmp_path: Path) -> None:

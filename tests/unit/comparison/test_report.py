@@ -272,8 +272,8 @@ def test_passage_marks_impossible_tokens():
     assert "“b” is impossible under this model; the rest costs 3.00 bits per token." in text
     assert "2.00 bits per token on average; the most surprising is “c” with 3.0." in text
     given["passage"]["surprisal"]["mle"] = [None, None, 4.0]
-    said = "2 tokens are impossible under this model, first “a”; the rest costs 4.00 bits per token."
-    assert said in Page(render(given)).text
+    message = "2 tokens are impossible under this model, first “a”; the rest costs 4.00 bits per token."
+    assert message in Page(render(given)).text
 
 
 def test_failed_model_is_shown_with_its_error_and_not_ranked():

@@ -29,9 +29,9 @@ WEIGHTS = [[0.9, 0.1, 0.0], [0.05, 0.95, 0.0], [0.0, 0.005, 0.995]]
 
 
 def translator(name: str, bleu: float, **more: Any) -> dict[str, Any]:
-    found = {"written": f"was {name} <b>schreibt</b>", "map": {"source": SOURCE, "target": TARGET, "weights": WEIGHTS}}
+    answer = {"written": f"was {name} <b>schreibt</b>", "map": {"source": SOURCE, "target": TARGET, "weights": WEIGHTS}}
     scores = {"bleu": bleu, "bleu_low": bleu - 1, "bleu_high": bleu + 1, "chrf": 50.0, "bleu_lowercase": bleu + 0.5}
-    made = model(name, 0.0, kind="translator", pairs=1000, examples=[found], sample=None, **scores)
+    made = model(name, 0.0, kind="translator", pairs=1000, examples=[answer], sample=None, **scores)
     curve = [{"seconds": 10.0 * i, "valid_perplexity": 100.0 / i} for i in range(1, 6)]
     none = {key: None for key in made if key.startswith(("bits_per_byte", "word_perplexity"))}
     return {**made, **none, "token_perplexity": 12.0, "curve": curve, **more}
@@ -95,12 +95,12 @@ def test_attention_by_word_sums_over_tokens() -> None:
 
     lm: Any = Model()
     lm.tokenizer = tokenizer
-    found = examples.attention_by_word(lm, "xy z", "ab c")
-    assert found["source"] == ["ab", "c", "⏎"]
-    assert found["target"] == ["xy", "z", "⏎"]
-    assert found["weights"][0] == [0.75, 0.25, 0.0]
-    assert found["weights"][2] == [0.0, 0.0, 1.0]
-    assert all(sum(row) == pytest.approx(1) for row in found["weights"])
+    answer = examples.attention_by_word(lm, "xy z", "ab c")
+    assert answer["source"] == ["ab", "c", "⏎"]
+    assert answer["target"] == ["xy", "z", "⏎"]
+    assert answer["weights"][0] == [0.75, 0.25, 0.0]
+    assert answer["weights"][2] == [0.0, 0.0, 1.0]
+    assert all(sum(row) == pytest.approx(1) for row in answer["weights"])
 
 
 def test_choose_pairs_prefers_readable_lengths() -> None:
@@ -173,18 +173,18 @@ def test_compare_uses_the_pairs_of_the_runs(runs: tuple[Path, Path, Path], tmp_p
     result = CliRunner().invoke(app, ["compare", str(runs[0]), str(runs[1]), "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output
     assert "nextword generate" in result.output
-    found = json.loads((tmp_path / "out" / "comparison.json").read_text())
-    assert found["data"]["name"].endswith(":xx-yy")
-    assert len(found["examples"]) == examples.NUM_EXAMPLES
-    one, other = sorted(found["models"], key=lambda m: m["name"])
-    assert {one["kind"], other["kind"]} == {"translator"}
-    for shown, example in zip(one["examples"], found["examples"], strict=True):
+    answer = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert answer["data"]["name"].endswith(":xx-yy")
+    assert len(answer["examples"]) == examples.NUM_EXAMPLES
+    item, other = sorted(answer["models"], key=lambda m: m["name"])
+    assert {item["kind"], other["kind"]} == {"translator"}
+    for shown, example in zip(item["examples"], answer["examples"], strict=True):
         if shown["written"]:
             assert shown["map"]["source"] == [*example["source"].split(), "⏎"]
             assert all(sum(row) == pytest.approx(1, abs=0.01) for row in shown["map"]["weights"])
     assert all(shown["map"] is None for shown in other["examples"])  # it looks at nothing
     lm = nextword.load(runs[0], device="cpu")
-    assert one["examples"] == json.loads(json.dumps(examples.translate_examples(lm, found["examples"], Greedy())))
+    assert item["examples"] == json.loads(json.dumps(examples.translate_examples(lm, answer["examples"], Greedy())))
     Page((tmp_path / "out" / "report.html").read_text())
 
 
@@ -193,10 +193,10 @@ def test_compare_trains_a_recipe_of_pairs(tmp_path: Path) -> None:
     args = ["compare", "seq2seq/tiny", "--data", data, "--minutes", "0.02", "--out", str(tmp_path / "out")]
     result = CliRunner().invoke(app, [*args, "--set", "tokenizer.size=280", "--json"])
     assert result.exit_code == 0, result.output
-    (one,) = json.loads(result.stdout)["models"]
-    assert one["kind"] == "translator"
-    assert one["pairs"] == 70
-    assert one["curve"][-1]["valid_perplexity"] > 1
+    (item,) = json.loads(result.stdout)["models"]
+    assert item["kind"] == "translator"
+    assert item["pairs"] == 70
+    assert item["curve"][-1]["valid_perplexity"] > 1
 
 
 def test_compare_rejects_translators_with_language_models(runs: tuple[Path, Path, Path], tmp_path: Path) -> None:
