@@ -61,7 +61,7 @@ def start(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
 
 @pytest.fixture(scope="session")
 def cli() -> Cli:
-    """Run a command here and demand success; `fails=True` demands a failure told in a line or two, no traceback."""
+    """Run a command here and demand success; `fails=True` demands an error message without a traceback."""
 
     def run(*words: str | Path, fails: bool = False, stdin: str | bytes | None = None) -> Result:
         result = CliRunner().invoke(app, [str(word) for word in words], input=stdin)
@@ -70,8 +70,8 @@ def cli() -> Cli:
         if fails:
             assert result.exit_code in (1, 2), result.output
             assert result.stdout == ""
-            message = [line for line in result.stderr.splitlines() if line.startswith("error:")]
-            assert len(message) == 1, result.stderr
+            errors = [line for line in result.stderr.splitlines() if line.startswith(("error:", "Usage:"))]
+            assert len(errors) == 1, result.stderr
             assert "Traceback" not in result.stderr
         else:
             assert result.exit_code == 0, result.output

@@ -21,8 +21,8 @@ from .conftest import BY_HAND, Cli, refused, sets
         ("hand.arpa/run", (), "hand.arpa is a file, not a folder"),
         ("model.bin", (), "ending"),
         ("model.gz", (), "ending"),
-        ("run", ("model.order=2",), "model.layout, model.bits"),
-        ("run", ("modle.layout=fast",), "model.layout, model.bits"),
+        ("run", ("model.order=2",), "model.layout and model.bits"),
+        ("run", ("modle.layout=fast",), "model.layout and model.bits"),
         ("run", ("model.layout",), "model.layout"),
         ("run", ("model.layout=small",), "compact"),
         ("run", ("model.bits=8",), "'compact'"),
@@ -46,7 +46,7 @@ def test_targets_and_changes(
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("nothing", None, "There is no"),
+        ("nothing", None, "does not exist"),
         ("text.txt", b"once upon a time\n", "text.txt"),
         ("packed.gz", gzip.compress(b"once upon a time\n", mtime=0), "packed.gz"),
         ("cut.gz", gzip.compress(BY_HAND.encode())[:-12], "cut.gz"),
