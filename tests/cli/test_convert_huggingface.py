@@ -274,7 +274,7 @@ def test_targets_and_changes(cli: Cli, run: Path, trained: Path, folder: Path, t
     assert "overwrites" in refused(cli, run, folder, *there)
     assert "out.safetensors" in refused(cli, run, tmp_path / "out.safetensors", *there)
     assert "out.arpa" in refused(cli, run, tmp_path / "out.arpa", *there)
-    assert 'onnx' in refused(cli, run, tmp_path / "out", "--to", "onnx")
+    assert "onnx" in refused(cli, run, tmp_path / "out", "--to", "onnx")
     for asked, message in (("dtype=int8", "float16"), ("shards=2", "huggingface.shards")):
         assert message in refused(cli, run, tmp_path / "out", *there, "--set", f"huggingface.{asked}")
     assert "tokenizer.load" in refused(cli, folder, tmp_path / "o", "--set", "model.width=3")
