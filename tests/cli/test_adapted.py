@@ -132,7 +132,9 @@ def test_words_unknown_to_the_run_are_said(js: Js, text: Path, tmp_path: Path) -
         (["--dynamic", "--lines", "--data", "-"], "--lines"),
     ],
 )
-def test_bad_settings(cli: Cli, trained: Path, words: list[str], says: str) -> None:
+def test_evaluate_adaptively_with_wrong_settings_names_them(
+    cli: Cli, trained: Path, words: list[str], says: str
+) -> None:
     before = contents(trained)
     assert says in cli("evaluate", trained, *words, fails=True).stderr
     assert contents(trained) == before

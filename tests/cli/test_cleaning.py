@@ -50,7 +50,7 @@ def step(report: dict[str, Any], name: str) -> dict[str, Any]:
     return next(item for item in report["steps"] if item["name"] == name)
 
 
-def test_every_step(js: Any, crawl: Path, tmp_path: Path) -> None:
+def test_clean_with_all_filters_reports_every_step(js: Any, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     good, evaluated = tmp_path / "good.jsonl", tmp_path / "eval.jsonl"
     report = js("data", crawl, "--out", out, "--deduplicate", "--quality", good, "--decontaminate", evaluated)
@@ -127,7 +127,7 @@ def test_clean_text_is_untouched(js: Any, tmp_path: Path) -> None:
         assert [(d.id, d.text) for d in new.documents(split)] == [(d.id, d.text) for d in old.documents(split)]
 
 
-def test_bad_input(cli: Cli, crawl: Path, tmp_path: Path) -> None:
+def test_clean_with_wrong_input_writes_nothing(cli: Cli, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
     def refused(*words: str | Path) -> str:

@@ -75,7 +75,7 @@ def test_train_reads_standard_input(js: Js, cli: Cli, text: Path, tmp_path: Path
     assert js("evaluate", tmp_path / "run")["nats"] == pytest.approx(result["nats"])  # the text is still known
 
 
-def test_runs(cli: Cli, js: Js, run: Path) -> None:
+def test_runs_lists_results_and_survives_broken_folders(cli: Cli, js: Js, run: Path) -> None:
     (answer,) = js("runs", "--folder", run.parent)
     assert answer["run"] == str(run)
     assert (answer["slug"], answer["recipe"], answer["status"]) == ("lstm", "lstm/tiny", "finished")
@@ -136,7 +136,7 @@ def test_lines_from_a_file_and_from_standard_input(js: Js, cli: Cli, run: Path, 
     assert lines[0] in cli("evaluate", run, "--lines", "--data", file).stdout.replace("\n", " ")
 
 
-def test_next(js: Js, cli: Cli, run: Path) -> None:
+def test_next_ranks_words_and_tokens(js: Js, cli: Cli, run: Path) -> None:
     words = js("next", run, "the king of", "-k", 3)["guesses"]
     tokens = js("next", run, "the king of", "-k", 3, "--tokens")["guesses"]
     for guesses in (words, tokens):
@@ -186,7 +186,7 @@ def test_generate_from_a_file_of_prompts(js: Js, cli: Cli, run: Path, tmp_path: 
     assert shown == "".join(result["prompt"] + result["text"] + "\n" for result in results)
 
 
-def test_embed(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_embed_writes_vectors_and_searches_lines(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(sentences(5)), encoding="utf-8")
     facts = js("embed", run, file)
@@ -206,7 +206,7 @@ def test_embed(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
     assert sum(map(len, js("embed", run, file, "--clusters", 2)["clusters"])) == 5
 
 
-def test_papers(js: Js, cli: Cli) -> None:
+def test_papers_lists_models_and_details(js: Js, cli: Cli) -> None:
     rows = js("papers")
     assert {"lstm", "gru", "rnn", "nplm"} <= {row["slug"] for row in rows}
     lstm = js("papers", "lstm")

@@ -126,7 +126,7 @@ def test_infinity_is_null_in_the_log_and_told_to_people(cli: Cli, js: Js, counte
     assert js("runs", counted)["word_perplexity"] is None
 
 
-def test_lines_that_cannot_be(cli: Cli, js: Js, counted: Path, tmp_path: Path) -> None:
+def test_impossible_lines_have_infinite_perplexity(cli: Cli, js: Js, counted: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("a b\nb a\n")
     shown = cli("evaluate", counted, "--data", tmp_path / "lines.txt", "--lines").stdout.splitlines()[1:]
     assert [line.split() for line in shown] == [["0.69", "–", "1.41", "a", "b"], ["∞", "–", "∞", "b", "a"]]

@@ -104,7 +104,7 @@ def test_what_is_missing_in_a_file_is_said(js: Js, by_hand: Path, tmp_path: Path
     assert "1 word ('b\\xa0c')" in spaced
 
 
-def test_a_model_of_lower_case(js: Js, by_hand: Path, tmp_path: Path) -> None:
+def test_lowercase_arpa_file_gives_a_lowercase_tokenizer(js: Js, by_hand: Path, tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A\n")
     for lower, nats in (("true", math.log(2 / 0.4)), ("false", -math.log(0.3 * 0.5 / 0.9 * 0.4))):
         js("convert", by_hand, tmp_path / lower, "--set", f"tokenizer.lower={lower}")
@@ -141,7 +141,7 @@ def test_kenlm_gives_our_scores(js: Js, words: Path, data: Path, tmp_path: Path,
         np.testing.assert_allclose(-lm.token_nats([ids])[0], scores(peer, spelled), rtol=0, atol=1e-5)
 
 
-def test_there_and_back(cli: Cli, js: Js, words: Path, data: Path, tmp_path: Path) -> None:
+def test_arpa_round_trip_keeps_every_probability(cli: Cli, js: Js, words: Path, data: Path, tmp_path: Path) -> None:
     cli("convert", words, tmp_path / "a.arpa")
     cli("convert", tmp_path / "a.arpa", tmp_path / "run")
     assert js("convert", tmp_path / "run", tmp_path / "b.arpa")["notes"] == []
@@ -155,7 +155,7 @@ def test_there_and_back(cli: Cli, js: Js, words: Path, data: Path, tmp_path: Pat
     assert load(tmp_path / "run").score(plain).nats == pytest.approx(load(words).score(plain).nats, rel=1e-6)
 
 
-def test_one_file_into_another(js: Js, by_hand: Path, tmp_path: Path) -> None:
+def test_convert_between_two_files_needs_no_run(js: Js, by_hand: Path, tmp_path: Path) -> None:
     result = js("convert", by_hand, tmp_path / "out.arpa.xz", "--set", "arpa.convention=kenlm")
     assert (result["format"], result["ngrams"]) == ("an ARPA file", [4, 1])
     assert read_arpa(tmp_path / "out.arpa.xz")[1] == ["<unk>", "<eos>", "a", "b"]
@@ -257,7 +257,7 @@ def test_an_arpa_file_into_the_compact_layout(js: Js, by_hand: Path, tmp_path: P
 # ---------------------------------------------------------------------------------------------- from Python
 
 
-def test_from_python(by_hand: Path, tmp_path: Path) -> None:
+def test_convert_from_python_returns_facts(by_hand: Path, tmp_path: Path) -> None:
     output: list[tuple[str, float, float | None]] = []
     made = convert(by_hand, tmp_path / "run", progress=lambda *how_far: output.append(how_far))
     assert (made.target, made.facts) == (tmp_path / "run", {"order": 2, "ngrams": [4, 1]})

@@ -161,7 +161,9 @@ def test_a_tokenizer_from_elsewhere(cli: Cli, folder: Path, run: Path, tmp_path:
         ({"tie_word_embeddings": False}, "lm_head.weight"),
     ],
 )
-def test_settings(cli: Cli, folder: Path, tmp_path: Path, settings: dict[str, Any], message: str) -> None:
+def test_read_unsupported_settings_names_the_key(
+    cli: Cli, folder: Path, tmp_path: Path, settings: dict[str, Any], message: str
+) -> None:
     change(folder / "config.json", **settings)
     assert message in refused(cli, folder, tmp_path / "run")
 
@@ -269,7 +271,9 @@ def test_a_pickle_of_something_else(cli: Cli, folder: Path, tmp_path: Path) -> N
     assert "pytorch_model.bin" in refused(cli, folder, tmp_path / "run")
 
 
-def test_targets_and_changes(cli: Cli, run: Path, trained: Path, folder: Path, tmp_path: Path) -> None:
+def test_convert_to_wrong_format_or_setting_names_it(
+    cli: Cli, run: Path, trained: Path, folder: Path, tmp_path: Path
+) -> None:
     there = ("--to", "huggingface")
     assert "overwrites" in refused(cli, run, folder, *there)
     assert "out.safetensors" in refused(cli, run, tmp_path / "out.safetensors", *there)
@@ -311,7 +315,7 @@ def test_dropouts_that_differ_are_told(js: Js, folder: Path, tmp_path: Path) -> 
     ]
 
 
-def test_from_python(run: Path, tmp_path: Path) -> None:
+def test_convert_from_python_writes_a_folder(run: Path, tmp_path: Path) -> None:
     made = convert(run, tmp_path / "there", to="huggingface")
     assert made.facts["parameters"] == load(run).parameters
     assert "transformer.wte.weight" in CheckpointFiles(made.target).names()

@@ -33,7 +33,7 @@ from .conftest import BY_HAND, Cli, refused, sets
         ("out.arpa", ("model.layout=compact",), "arpa.convention"),
     ],
 )
-def test_targets_and_changes(
+def test_write_to_wrong_target_or_setting_names_it(
     cli: Cli, by_hand: Path, tmp_path: Path, target: str, changes: tuple[str, ...], message: str
 ) -> None:
     for name in ("full", "full.arpa"):
@@ -58,7 +58,9 @@ def test_targets_and_changes(
         ("folder/file", b"", "manifest.json"),
     ],
 )
-def test_sources(cli: Cli, tmp_path: Path, name: str, content: bytes | None, message: str) -> None:
+def test_read_wrong_source_names_the_problem(
+    cli: Cli, tmp_path: Path, name: str, content: bytes | None, message: str
+) -> None:
     path = tmp_path / "in" / name
     path.parent.mkdir(parents=True)
     if content is not None:

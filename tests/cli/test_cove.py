@@ -33,7 +33,7 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_cove_run_embeds_source_sentences(cli: Cli, place: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the bank by river3\nan old coin4\n")
     for layer, width in (("-1", WIDTH + 64), ("-2", 64), ("0", WIDTH)):
@@ -41,7 +41,7 @@ def test_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
         assert np.load(tmp_path / f"{layer}.npy").shape == (2, width)
 
 
-def test_translated(cli: Cli, place: Path) -> None:
+def test_cove_run_translates(cli: Cli, place: Path) -> None:
     assert cli("generate", place / "run", "the bank by river3", "--beam", "2", "--max-tokens", "5").stdout.strip()
 
 

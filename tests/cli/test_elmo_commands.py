@@ -24,7 +24,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_vectors_of_words(run: Path, tmp_path: Path) -> None:
+def test_embed_words_writes_one_tensor_per_line(run: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("The value, of it.\nxyzzyqq\n\n", encoding="utf-8")
     given = [str(run), str(lines), "--words", "--layer", "all", "--json"]
@@ -78,7 +78,7 @@ def test_what_does_not_go_together(run: Path, tmp_path: Path) -> None:
     assert "embed RUN FILE --words" in str(asked.exception) + asked.output  # it reads letters, and has no table
 
 
-def test_two_perplexities(run: Path, tmp_path: Path) -> None:
+def test_evaluate_elmo_reports_both_directions(run: Path, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("The value of an expression is a number.\n" * 20, encoding="utf-8")
     answer = CliRunner().invoke(app, ["evaluate", str(run), "--data", str(text), "--json", "--device", "cpu"])

@@ -43,7 +43,7 @@ def test_penalties_groups_and_lengths(js: Js, trained: Path) -> None:
     assert sum(row["nats"] for row in apart) > sum(row["nats"] for row in alike)
 
 
-def test_a_file_of_prompts(cli: Cli, js: Js, trained: Path, tmp_path: Path) -> None:
+def test_n_best_of_a_file_equals_single_prompts(cli: Cli, js: Js, trained: Path, tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     file.write_text("The king\na\n")
     words = ("generate", trained, "--file", file, "--max-tokens", 6, "--beam", 3, "--n-best", 2)

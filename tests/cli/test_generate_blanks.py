@@ -40,7 +40,7 @@ def test_blanks_are_filled(cli: Cli, js: Js, glm: Path) -> None:
     assert drawn[0] == drawn[1]
 
 
-def test_the_n_best_and_files(cli: Cli, js: Js, glm: Path, tmp_path: Path) -> None:
+def test_fill_blanks_n_best_and_files(cli: Cli, js: Js, glm: Path, tmp_path: Path) -> None:
     best = js("generate", glm, TEXT, "--beam", "4", "--n-best", "3", "--max-tokens", "12")["best"]
     assert len(best) == 3
     assert [row["score"] for row in best] == sorted((row["score"] for row in best), reverse=True)

@@ -36,7 +36,7 @@ def test_typical_sampling_draws_and_repeats_itself(js: Js, trained: Path) -> Non
     assert write("--typical-p", 1)["text"] == write()["text"]
 
 
-def test_contrastive_search(js: Js, trained: Path, windowed: Path) -> None:
+def test_contrastive_search_with_no_penalty_is_greedy(js: Js, trained: Path, windowed: Path) -> None:
     for run in (trained, windowed):
         greedy = js("generate", run, "The", "--max-tokens", 12, "--temperature", 0)
         assert js("generate", run, "The", "--max-tokens", 12, "--contrastive", 0)["text"] == greedy["text"]

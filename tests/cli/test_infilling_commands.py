@@ -32,7 +32,7 @@ def bert(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def test_words_for_every_blank(cli: Cli, js: Js, bert: Path) -> None:
+def test_next_guesses_words_for_every_blank(cli: Cli, js: Js, bert: Path) -> None:
     answer = js("next", bert, "The king of the ___ went to see his ___.", "-k", "3")
     lm = nextword.load(bert)
     wanted = lm.fill("The king of the ___ went to see his ___.", k=3)  # type: ignore[union-attr]
@@ -107,7 +107,7 @@ def test_comparison_keeps_it_apart(js: Js, bert: Path, trained: Path, text: Path
 
 
 @pytest.mark.parametrize("pool", ["mean", "text", "first", "last", "max"])
-def test_vectors_of_a_file(cli: Cli, bert: Path, tmp_path: Path, pool: str) -> None:
+def test_embed_masked_model_with_every_pooling(cli: Cli, bert: Path, tmp_path: Path, pool: str) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the king of a land\nwater is far\n" + "the people of the land " * 20 + "\n")
     message = cli("embed", bert, lines, "--layer", "0,-1", "--pool", pool, "--out", tmp_path / "v.npy").stderr

@@ -76,7 +76,7 @@ def test_two_texts_and_other_networks(cli: Cli, js: Js, place: Path, tmp_path: P
     assert nextword.load(tmp_path / "other", device="cpu").predict([("a red", "a blue")])[0].label in ("red", "blue")
 
 
-def test_seeds_and_going_on(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_label_text_seeds_are_resumed(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "colour.csv", *sets("phase.0.steps=4"))
     result = js(*base, "--num-seeds", "2", "--out", tmp_path / "k")
     assert len(result["values"]) == 2

@@ -71,7 +71,7 @@ def test_it_learns_and_says_numbers_of_a_file(cli: Cli, js: Js, output: str, pla
     assert [f"{item['predicted']:g}" for item in result["predictions"]] == [row["predicted"] for row in rows]
 
 
-def test_red_speaks_for_more(output: str, place: Path) -> None:
+def test_number_text_error_analysis_names_the_word(output: str, place: Path) -> None:
     model: Any = nextword.load(place / "out", device="cpu")
     result = model.explain(["the old red king went red"])[0]
     weights = result.weights[0]

@@ -65,7 +65,7 @@ def test_the_same_command_gives_the_same_numbers(js: Js, run: Path, rte: Path) -
     assert {k: v for k, v in first.items() if k != "seconds"} == {k: v for k, v in again.items() if k != "seconds"}
 
 
-def test_settings_of_a_task(js: Js, run: Path, rte: Path) -> None:
+def test_evaluate_task_with_settings_records_them(js: Js, run: Path, rte: Path) -> None:
     words = ("evaluate", run, "--task", "rte", "--data", rte, "--shots", "1")
     result = js(*words, "--set", "task.rule=unconditional", "--set", "task.drawn=once")
     assert (result["rule"], result["drawn"]) == ("unconditional", "once")
@@ -77,7 +77,7 @@ def test_a_task_that_is_written(js: Js, run: Path) -> None:
     assert result["value"] == 0.0
 
 
-def test_a_task_of_ones_own(js: Js, run: Path, tmp_path: Path) -> None:
+def test_evaluate_task_from_a_toml_file(js: Js, run: Path, tmp_path: Path) -> None:
     (tmp_path / "ends.toml").write_text(
         'title = "t"\ndata = "ends.txt"\nreader = "lines"\nfields = { text = "text" }\nlast = "text"\nsplit = "test"\n'
         'context = "{before}"\nanswer = " {last}"\nrule = "word"\n'

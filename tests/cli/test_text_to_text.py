@@ -150,7 +150,7 @@ def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tm
         (["evaluate", "RUN", "--data", "tasks:denoise:python"], "denoise"),
     ],
 )
-def test_what_a_run_cannot_do(
+def test_text_to_text_run_refuses_other_uses(
     cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any, words: list[str], message: str
 ) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(files))

@@ -183,7 +183,7 @@ def test_test_predictions_are_saved(cli: Cli, place: Path, tmp_path: Path) -> No
     assert "predictions.npz" in json.loads((tmp_path / "run" / "manifest.json").read_text())["files"]
 
 
-def test_pairs_and_regression(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_transfer_guesses_pairs_and_regression(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=2")
     answer = js(*words, "--data", place / "pair.csv", "--out", tmp_path / "pair")
     assert answer["kind"] == "pair_classification"

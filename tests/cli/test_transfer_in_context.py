@@ -255,7 +255,7 @@ def test_regression_predicts_the_likeliest_string(js: Js, place: Path, tmp_path:
     assert again["scores"]["spearman"] == pytest.approx(ranks, abs=1e-9)
 
 
-def test_zero_shot_pairs(cli: Cli, js: Js, place: Path) -> None:
+def test_zero_shot_classifies_pairs(cli: Cli, js: Js, place: Path) -> None:
     both = ("--labels", "red,blue", "--template", "{text} {second} {label}")
     answer = js("predict", place / "gpt1", place / "pair.csv", *both)
     lm: Any = nextword.load(place / "gpt1", device="cpu")

@@ -119,7 +119,7 @@ def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) ->
     assert [item["predicted"] for item in kept] == [row["predicted"] for row in both]
 
 
-def test_in_eight_bits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_quantized_classifier_predicts_the_same(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     """A classifier's run is laid out anew with its head, predicts nearly the same, and cannot be trained any more."""
     small = tmp_path / "small"
     message = cli("convert", place / "ahead", small, *sets("model.bits=8"))

@@ -39,7 +39,7 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_trained_and_asked(cli: Cli, js: Js, place: Path, slug: str) -> None:
+def test_embed_nearest_and_analogy_of_a_trained_run(cli: Cli, js: Js, place: Path, slug: str) -> None:
     result = js("embed", place / slug, "--nearest", "king", "-k", "4")
     assert len(result["words"]) == 4
     assert "king" not in [item["word"] for item in result["words"]]
@@ -51,13 +51,15 @@ def test_trained_and_asked(cli: Cli, js: Js, place: Path, slug: str) -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 @pytest.mark.parametrize("words", [("next", "the"), ("generate", "the"), ("evaluate",)])
-def test_no_language_model(cli: Cli, place: Path, slug: str, words: tuple[str, ...]) -> None:
+def test_word_vector_run_refuses_language_model_commands(
+    cli: Cli, place: Path, slug: str, words: tuple[str, ...]
+) -> None:
     message = cli(words[0], place / slug, *words[1:], fails=True).stderr
     assert "nextword embed" in message
     assert "nextword embed" in message
 
 
-def test_lines_embedded(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_embed_lines_averages_word_vectors(cli: Cli, place: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("the king said\nbread and water\n")
     cli("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "v.npy")
     assert np.load(tmp_path / "v.npy").shape == (2, 32)
@@ -240,7 +242,7 @@ def _words(place: Path) -> set[str]:
         (("--nearest", "king", "--out", "v.npy"), "--out"),
     ],
 )
-def test_mistakes(cli: Cli, place: Path, words: tuple[str, ...], message: str) -> None:
+def test_embed_with_wrong_options_names_them(cli: Cli, place: Path, words: tuple[str, ...], message: str) -> None:
     assert message in cli("embed", place / "glove", *words, fails=True).stderr
 
 
