@@ -98,14 +98,6 @@ class LoadedTensors:
     notes: list[str]
 
 
-def _no_notes(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
-    return []
-
-
-def _no_change(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
-    pass
-
-
 @dataclass(frozen=True)
 class NameMap:
     """One architecture of transformers and the networks of ours that compute the same."""
@@ -126,9 +118,9 @@ class NameMap:
     expressible: Mapping[str, Callable[[Any], bool]] = field(default_factory=dict)
     # settings of ours without a key there → whether a Config of ours can be written all the same
     null_defaults: Mapping[str, Any] = field(default_factory=dict)  # our values where config.json has null or 0
-    adjust_settings: Callable[[dict[str, Any], HFConfig, str], list[str]] = _no_notes
+    adjust_settings: Callable[[dict[str, Any], HFConfig, str], list[str]] = lambda settings, config, where: []
     # correct our settings in place after reading; returns notes for the user
-    adjust_config: Callable[[dict[str, Any], Settings, Vocabulary], None] = _no_change
+    adjust_config: Callable[[dict[str, Any], Settings, Vocabulary], None] = lambda config, settings, vocabulary: None
     # correct their config.json in place before writing
 
     # Tensors

@@ -129,7 +129,7 @@ def load_task(name: str, **changes: object) -> PromptTask:
             if name in tables:
                 return _make_task(name, {**tables[name], **changes}, file)
     raise unknown(
-        "task", name, task_names(), hint="`nextword evaluate --tasks` lists them; your own file ends in .toml."
+        "task", name, task_names(), hint="`nextword evaluate --list-tasks` lists them; your own file ends in .toml."
     )
 
 
