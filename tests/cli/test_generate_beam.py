@@ -74,7 +74,7 @@ def test_n_best_of_a_file_equals_single_prompts(cli: Cli, js: Js, trained: Path,
         (["--beam", "4", "--set", "beam.groups=3"], "groups"),
         (["--beam", "4", "--set", "beam.coverage=-1"], "coverage"),
         (["--beam", "4", "--set", "beam.coverage=0.2"], "coverage"),
-        (["--beam", "0", "--contrastive", "0.5"], "--contrastive"),
+        (["--beam", "0", "--contrastive", "0.5"], "--beam"),
     ],
 )
 def test_generate_beam_with_a_wrong_option_names_it(cli: Cli, trained: Path, words: list[str], message: str) -> None:

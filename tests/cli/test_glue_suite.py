@@ -166,13 +166,13 @@ def test_submission_without_a_benchmark_run_fails(
     message = cli("predict", tmp_path, "--submission", tmp_path / "x", fails=True).stderr
     assert str(tmp_path) in "".join(message.split())
     message = cli("predict", place / "glue", "a.csv", "--submission", tmp_path / "x", fails=True).stderr
-    assert "--out" in message
+    assert "FILE" in message
     (place / "data/glue/RTE/test.tsv").rename(tmp_path / "test.tsv")
     try:
         message = cli("predict", place / "glue/RTE", "--submission", tmp_path / "x", fails=True).stderr
     finally:
         (tmp_path / "test.tsv").rename(place / "data/glue/RTE/test.tsv")
-    assert "no test file for RTE" in " ".join(message.split())
+    assert "test file of RTE" in " ".join(message.split())
     assert not (tmp_path / "x").exists()
 
 
@@ -202,7 +202,7 @@ def test_submission_never_overwrites_files(
     (tmp_path / "files/RTE.tsv").write_text("mine")
     for target, name in (("all.zip", "all.zip"), ("files", "files/RTE.tsv")):
         message = " ".join(cli("predict", place / "glue", "--submission", tmp_path / target, fails=True).stderr.split())
-        assert f"{tmp_path / name} already exists" in message
+        assert "already exists" in message
         assert (tmp_path / name).read_text() == "mine"
     assert len(list((tmp_path / "files").iterdir())) == 1
     cli("predict", place / "glue/STS-B", "--submission", tmp_path / "files")  # adds another file
