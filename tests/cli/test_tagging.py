@@ -134,7 +134,7 @@ def test_tagger_rejects_tables(cli: Cli, place: Path, tmp_path: Path) -> None:
     (tmp_path / "in.txt").write_text("a king\n")
     for option in ("--text", "--text-pair"):
         message = " ".join(cli("predict", run, tmp_path / "in.txt", option, "body", fails=True).stderr.split())
-        assert f"{option} body" in message
+        assert f"{option} = 'body'" in message
 
 
 @pytest.mark.parametrize(

@@ -151,6 +151,7 @@ def _embed_lines(
     notes: list[str],
     json: bool,
 ) -> None:
+    from nextword.lm.embedding import EmbeddingMixin
     from nextword.lm.text_files import cluster_texts, describe_long_texts, nearest_texts, write_vectors
     from nextword.tasks.unknown_words import unknown_word_notes
 
@@ -158,7 +159,7 @@ def _embed_lines(
     unknown = [*unknown_word_notes(lm, lines), *(unknown_word_notes(lm, [query], " of the query") if query else ())]
     print_warnings(unknown)
     vectors = lm.embed([*lines, query] if query else lines, layer, pool)
-    long_notes = describe_long_texts(lm, lines)
+    long_notes = describe_long_texts(lm, lines) if isinstance(lm, EmbeddingMixin) else []
     print_warnings(long_notes)
     result: dict[str, Any] = {}
     if query:
@@ -184,12 +185,13 @@ def _embed_lines(
 
 
 def _embed_words(lm: TextModel, texts: TextFile, layer: str, target: Path, json: bool) -> None:
+    from nextword.lm.embedding import EmbeddingMixin
     from nextword.lm.text_files import describe_long_texts, write_word_vectors
 
     lines = lm.embed_words(texts.texts, layer)
     write_word_vectors(lines, target)
     num_lines, num_words, width = len(lines), sum(len(line.words) for line in lines), lines[0].vectors.shape[-1]
-    notes = describe_long_texts(lm, texts.texts)
+    notes = describe_long_texts(lm, texts.texts) if isinstance(lm, EmbeddingMixin) else []
     print_warnings(notes)
     if json:
         facts = {"file": str(target), "texts": num_lines, "words": num_words, "width": width, "layer": layer}
