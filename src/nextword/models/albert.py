@@ -15,44 +15,33 @@ Differences from BERT (bert.py):
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from torch import Tensor, nn
 
 from nextword.core.types import Vocabulary
-from nextword.models.base import check_choice, check_sizes
-from nextword.models.decoder import check_heads, init_gpt_weights
-from nextword.models.encoder import BidirectionalEncoder, check_norms
+from nextword.models.base import check_choice
+from nextword.models.decoder import init_gpt_weights
+from nextword.models.encoder import BidirectionalEncoder, EncoderConfig
 
 SHARE = ("none", "attention", "feed-forward", "all")
 
 
 @dataclass(frozen=True)
-class ALBERTConfig:
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    window: int = 512
+class ALBERTConfig(EncoderConfig):
     segments: int = 2
     embedding: int = 128  # E: width of token, position and segment embeddings
     share: str = "all"  # which half of a block all layers share: "none", "attention", "feed-forward" or "all"
-    inner: int = 0  # width of the feed-forward part; 0: 4 · width
-    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
-    epsilon: float = 1e-12  # of the norms
     exact: bool = False  # exact gelu, as in the first release; otherwise approximated by tanh
-    norms: str = "after"  # "after" each half of a block, or "before" it, which needs no warmup and takes a higher rate
 
     def __post_init__(self) -> None:
-        check_sizes(self)
-        check_heads(self)
-        check_norms(self)
+        super().__post_init__()
         check_choice(self, "share", SHARE)
 
 
 class ALBERT(BidirectionalEncoder):
     Config = ALBERTConfig
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: ALBERTConfig, vocabulary: Vocabulary) -> None:
         super().__init__(
             config,
             vocabulary,

@@ -21,36 +21,21 @@ Differences from GPT (gpt1.py):
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from nextword.core.types import Vocabulary
-from nextword.models.base import check_sizes
-from nextword.models.decoder import check_heads, init_gpt_weights
-from nextword.models.encoder import BidirectionalEncoder, check_norms
+from nextword.models.decoder import init_gpt_weights
+from nextword.models.encoder import BidirectionalEncoder, EncoderConfig
 
 
 @dataclass(frozen=True)
-class BERTConfig:
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    window: int = 512
+class BERTConfig(EncoderConfig):
     segments: int = 2
-    inner: int = 0  # width of the feed-forward part; 0: 4 · width
-    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
-    epsilon: float = 1e-12  # of the norms
-    norms: str = "after"  # "after" each half of a block, or "before" it, which needs no warmup and takes a higher rate
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-        check_heads(self)
-        check_norms(self)
 
 
 class BERT(BidirectionalEncoder):
     Config = BERTConfig
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: BERTConfig, vocabulary: Vocabulary) -> None:
         super().__init__(
             config,
             vocabulary,

@@ -16,8 +16,7 @@ length can be read, and past the first window each token sees at least half a wi
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -25,12 +24,30 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import InvalidSetting, invalid
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.kernels.dispatch import FastDecoding
 from nextword.layers import kv_cache
 from nextword.layers.quantized import quantize_network
-from nextword.models.base import CausalNetwork
+from nextword.models.base import CausalNetwork, check_bits, check_sizes
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """What all decoders have; a paper's file has its own sizes."""
+
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    window: int = 1024
+    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
+    epsilon: float = 1e-5  # of the norms
+    bits: int = 0  # 8: int8 weights, for inference only; 0: float32
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        check_heads(self.width, self.heads)
+        check_bits(self)
 
 
 class DecoderLM(CausalNetwork):
@@ -39,10 +56,11 @@ class DecoderLM(CausalNetwork):
     has_sliding_window = True
     can_quantize = can_compile = can_checkpoint = True
     is_post_norm = False  # blocks normalize the residual sum itself (GPT), not the input of each part (GPT-2)
+    config: DecoderConfig
     window: int
     blocks: nn.ModuleList
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: DecoderConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.window = self.max_positions = config.window
         self.stride = max(1, config.window // 2)
@@ -199,10 +217,6 @@ def init_gpt_weights(network: nn.Module) -> None:
             nn.init.zeros_(module.bias)
 
 
-def check_heads(config: Any) -> None:
-    if config.width % config.heads:
-        raise InvalidSetting(
-            f"[model] width = {config.width} is not a multiple of heads = {config.heads}. Choose one.",
-            key="model.width",
-            value=config.width,
-        )
+def check_heads(width: int, heads: int) -> None:
+    if width % heads:
+        raise invalid("model.width", width, f"is not a multiple of heads = {heads}")

@@ -1,11 +1,12 @@
 """Bidirectional Transformer encoders: the skeleton that BERT, RoBERTa and ALBERT share.
 
-    ids ─ E[token] + P[position] + S[segment], norm ─▶ blocks ─▶ vectors (B, T, D) ─┬─ readout: log p of a masked token
-                                                                                   └─ first vector: pooler, next
-                                                                                   sentence
-    post-norm block   x = norm(x + attention(x))     x = norm(x + W₂ gelu(W₁ x))          norms = "after", as in the
-    papers pre-norm block    x = x + attention(norm(x))     x = x + W₂ gelu(W₁ norm(x))          norms = "before", one
-    more at the end
+    x = norm(E[token] + P[position] + S[segment])           (B, T, D)
+    x = norm(x + attention(x))                              norms = "after", as in the papers;
+    x = norm(x + W₂ gelu(W₁ x))                             both lines, `layers` times
+    p = softmax(E · norm(gelu(W x)) + b)                    of a masked token
+    pooled = tanh(W x_0)                                    of the first token; from it, whether the second text follows
+
+With norms = "before": x = x + attention(norm(x)), x = x + W₂ gelu(W₁ norm(x)), and one more norm at the end.
 
 A paper's file sets the sizes, what layers share, and the embeddings. Texts are padded, or packed end to end in one row
 (layers/attention.py); no text sees another.
@@ -14,7 +15,7 @@ A paper's file sets the sizes, what layers share, and the embeddings. Texts are 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,8 @@ from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.layers.attention import BidirectionalAttention, Layout, Padded, Ragged, choose_layout, select_positions
 from nextword.layers.output.softmax import LinearReadout
-from nextword.models.base import Network, check_choice
+from nextword.models.base import Network, check_choice, check_sizes
+from nextword.models.decoder import check_heads
 from nextword.models.framing import frame_texts
 from nextword.tokenizers.special_tokens import Marks
 
@@ -35,8 +37,23 @@ NORMS = ("after", "before")
 PREDICTED = 0.15  # share of the tokens that the readout reads in training, in all of these papers
 
 
-def check_norms(config: Any) -> None:
-    check_choice(config, "norms", NORMS)
+@dataclass(frozen=True)
+class EncoderConfig:
+    """What all of these encoders have; a paper's file has what is its own."""
+
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    window: int = 512
+    inner: int = 0  # width of the feed-forward part; 0: 4 · width
+    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
+    epsilon: float = 1e-12  # of the norms
+    norms: str = "after"  # "after" each half of a block, or "before" it, which needs no warmup and takes a higher rate
+
+    def __post_init__(self) -> None:
+        check_sizes(self)
+        check_heads(self.width, self.heads)
+        check_choice(self, "norms", NORMS)
 
 
 # ------------------------------------------------------------------------------------------------ halves of a block
@@ -45,7 +62,7 @@ def check_norms(config: Any) -> None:
 class AttentionHalf(nn.Module):
     """x = norm(x + attention(x)), or with norms "before": x + attention(norm(x))."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.dropout, self.is_pre_norm = config.dropout, config.norms == "before"
         self.attention = BidirectionalAttention(config.width, config.heads, config.dropout)
@@ -61,7 +78,7 @@ class AttentionHalf(nn.Module):
 class FeedForwardHalf(nn.Module):
     """x = norm(x + W₂ gelu(W₁ x)), or x + W₂ gelu(W₁ norm(x)). The gelu is exact ("none") or approximated ("tanh")."""
 
-    def __init__(self, config: Any, gelu: str) -> None:
+    def __init__(self, config: EncoderConfig, gelu: str) -> None:
         super().__init__()
         self.dropout, self.gelu, self.is_pre_norm = config.dropout, gelu, config.norms == "before"
         inner = config.inner or 4 * config.width
@@ -78,7 +95,7 @@ class FeedForwardHalf(nn.Module):
 class MaskedLMReadout(LinearReadout):
     """p = softmax(E · norm(gelu(W h)) + b): one more layer, then the embedding matrix."""
 
-    def __init__(self, embedding: nn.Embedding, config: Any, gelu: str) -> None:
+    def __init__(self, embedding: nn.Embedding, config: EncoderConfig, gelu: str) -> None:
         super().__init__()
         self.precision, self.gelu = "fp32", gelu
         self.tied = (embedding,)  # in a tuple, so that the embedding is registered with the network only
@@ -112,7 +129,7 @@ class BidirectionalEncoder(Network):
 
     def __init__(
         self,
-        config: Any,
+        config: EncoderConfig,
         vocabulary: Vocabulary,
         entry: int,
         segments: int,

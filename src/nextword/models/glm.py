@@ -65,7 +65,7 @@ class GLMConfig:
 
     def __post_init__(self) -> None:
         check_sizes(self)
-        check_heads(self)
+        check_heads(self.width, self.heads)
 
 
 class Block(nn.Module):
@@ -92,7 +92,7 @@ class GLM(CausalNetwork):
     has_sliding_window = generates_spans = can_checkpoint = True
     window: int
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: GLMConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.window = self.max_positions = config.window
         self.stride = max(1, config.window // 2)

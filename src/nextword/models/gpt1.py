@@ -30,25 +30,14 @@ from nextword.core.types import Encoding, FramedText, Vocabulary
 from nextword.layers.attention import CausalAttention, KeyValues
 from nextword.layers.kv_cache import CacheUpdate
 from nextword.layers.output.softmax import TiedSoftmax
-from nextword.models.base import FrameMarks, check_bits, check_sizes
-from nextword.models.decoder import DecoderLM, check_heads, init_gpt_weights
+from nextword.models.base import FrameMarks
+from nextword.models.decoder import DecoderConfig, DecoderLM, init_gpt_weights
 
 
 @dataclass(frozen=True)
-class GPT1Config:
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
+class GPT1Config(DecoderConfig):
     window: int = 512
-    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
-    epsilon: float = 1e-5  # of the norms
-    bits: int = 0  # 8: int8 weights, for inference only; 0: float32
     extra: int = 0  # special tokens beyond the vocabulary, read and never predicted: see framing.resize_embeddings
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-        check_heads(self)
-        check_bits(self)
 
 
 class Block(nn.Module):
@@ -72,10 +61,11 @@ class Block(nn.Module):
 
 class GPT1(DecoderLM):
     Config = GPT1Config
+    config: GPT1Config
     is_post_norm = True
     num_extra_tokens = 3  # start, delimiter, extract
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: GPT1Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)  # embedding E, positions P
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.readout = TiedSoftmax(self.embedding, bias=False)

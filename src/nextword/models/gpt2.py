@@ -26,29 +26,17 @@ from nextword.core.types import Vocabulary
 from nextword.layers.attention import CausalAttention, KeyValues
 from nextword.layers.kv_cache import CacheUpdate
 from nextword.layers.output.softmax import TiedSoftmax
-from nextword.models.base import check_bits, check_sizes
-from nextword.models.decoder import DecoderLM, check_heads, init_gpt_weights
+from nextword.models.decoder import DecoderConfig, DecoderLM, init_gpt_weights
 
 
 @dataclass(frozen=True)
-class GPT2Config:
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
+class GPT2Config(DecoderConfig):
     window: int = 1024
-    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
     bias: bool = True  # of linear layers and norms
-    epsilon: float = 1e-5  # of the norms
-    bits: int = 0  # 8: int8 weights, for inference only; 0: float32
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-        check_heads(self)
-        check_bits(self)
 
 
 class Block(nn.Module):
-    def __init__(self, config: Any, band: int = 0) -> None:
+    def __init__(self, config: GPT2Config, band: int = 0) -> None:
         super().__init__()
         width, self.dropout = config.width, config.dropout
         self.norm1 = nn.LayerNorm(width, config.epsilon, bias=config.bias)
@@ -69,7 +57,7 @@ class Block(nn.Module):
 class GPT2(DecoderLM):
     Config = GPT2Config
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: GPT2Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)  # embedding E, positions P
         self.blocks = nn.ModuleList(Block(config, band) for band in self.bands())
         self.norm = nn.LayerNorm(config.width, config.epsilon, bias=config.bias)

@@ -25,6 +25,7 @@ class GPT3Config(GPT2Config):
 
 class GPT3(GPT2):
     Config = GPT3Config
+    config: GPT3Config
 
     def bands(self) -> list[int]:
         return [self.config.band if i % 2 else 0 for i in range(self.config.layers)]

@@ -13,38 +13,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from torch import Tensor
 
 from nextword.core.types import Encoding, FramedText, Vocabulary
-from nextword.models.base import check_sizes
-from nextword.models.decoder import check_heads, init_gpt_weights
-from nextword.models.encoder import BidirectionalEncoder, check_norms
+from nextword.models.decoder import init_gpt_weights
+from nextword.models.encoder import BidirectionalEncoder, EncoderConfig
 from nextword.tokenizers.special_tokens import Marks
 
 
 @dataclass(frozen=True)
-class RoBERTaConfig:
-    width: int = 768
-    layers: int = 12
-    heads: int = 12
-    window: int = 512
-    inner: int = 0  # width of the feed-forward part; 0: 4 · width
-    dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
+class RoBERTaConfig(EncoderConfig):
     epsilon: float = 1e-5  # of the norms
-    norms: str = "after"  # "after" each half of a block, or "before" it, which needs no warmup and takes a higher rate
-
-    def __post_init__(self) -> None:
-        check_sizes(self)
-        check_heads(self)
-        check_norms(self)
 
 
 class RoBERTa(BidirectionalEncoder):
     Config = RoBERTaConfig
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: RoBERTaConfig, vocabulary: Vocabulary) -> None:
         super().__init__(
             config,
             vocabulary,

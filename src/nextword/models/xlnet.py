@@ -91,7 +91,7 @@ class XLNet(CausalNetwork):
     Config = XLNetConfig
     has_query_stream = True
 
-    def __init__(self, config: Any, vocabulary: Vocabulary) -> None:
+    def __init__(self, config: XLNetConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
         self.window = config.layers * config.memory + 1  # each layer sees `memory` tokens further back
         self.widths = [config.width] * (config.layers + 1)
