@@ -1,4 +1,4 @@
-"""What a class says that its runs can do, and what a model of it can do once it is there."""
+"""Abilities declared by a model class equal the abilities of the loaded model."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from tests.support.model_kinds import tags
 
-SLUGS = [slug for slug in MODELS if not tags(slug)]  # the others carry a task's head, which is no matter of plain text
+SLUGS = [slug for slug in MODELS if not tags(slug)]  # the others have a task head and model no text
 TEXT = ["The value of an expression is an object; the types of operands differ.", "If they do, one is converted."] * 30
-TURNED = [("lstm", {"backward": True}), ("elmo", {"readout": {"kind": "none"}})]
+VARIANTS = [("lstm", {"backward": True}), ("elmo", {"readout": {"kind": "none"}})]
 
 
-def model_of(slug: str, more: dict[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """What is said before, and what is so."""
+def declared_and_actual_abilities(slug: str, changes: dict[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """Abilities declared by the class, and those of an instance."""
     recipe, cls = load_recipe(f"{slug}/tiny"), model_class(slug)
     tokenizer = train_tokenizer({**recipe.tokenizer, **({"size": 300} if "size" in recipe.tokenizer else {})}, TEXT)
-    settings = {**recipe.model, **more}
+    settings = {**recipe.model, **changes}
     network = cls(cls.Config(**settings), vocabulary(tokenizer, spellings=True))
     return abilities(cls, settings), wrap_network(network, tokenizer).can
 
 
-@pytest.mark.parametrize(("slug", "more"), [*((slug, {}) for slug in SLUGS), *TURNED])
-def test_what_is_said_is_so(slug: str, more: dict[str, Any]) -> None:
-    said, true = model_of(slug, more)
-    assert said == true
+@pytest.mark.parametrize(("slug", "changes"), [*((slug, {}) for slug in SLUGS), *VARIANTS])
+def test_declared_abilities_equal_those_of_the_loaded_model(slug: str, changes: dict[str, Any]) -> None:
+    declared, actual = declared_and_actual_abilities(slug, changes)
+    assert declared == actual
 
 
 @pytest.mark.parametrize(
-    ("slug", "more", "first"),
+    ("slug", "changes", "command"),
     [
         ("gru", [], "generate {} --max-tokens 60 --temperature 0.8"),
         ("xlnet", [], "generate {} --max-tokens 60 --temperature 0.8"),
@@ -47,8 +47,10 @@ def test_what_is_said_is_so(slug: str, more: dict[str, Any]) -> None:
         ("glove", [], "embed {} --nearest WORD"),
     ],
 )
-def test_what_to_try_first(slug: str, more: list[str], first: str, tmp_path: Path) -> None:
-    recipe = load_recipe(f"{slug}/tiny", more)
+def test_example_commands_start_with_the_expected_command(
+    slug: str, changes: list[str], command: str, tmp_path: Path
+) -> None:
+    recipe = load_recipe(f"{slug}/tiny", changes)
     run = RunFolder.create(tmp_path / "run", recipe, train_tokenizer({"kind": "bytes"}, ()))
-    assert example_commands(run)[0] == "nextword " + first.format(tmp_path / "run")
-    assert any(" generate " in use for use in example_commands(run)) == first.startswith("generate")
+    assert example_commands(run)[0] == "nextword " + command.format(tmp_path / "run")
+    assert any(" generate " in example for example in example_commands(run)) == command.startswith("generate")

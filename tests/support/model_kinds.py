@@ -6,7 +6,7 @@ from nextword.models import MODELS, model_class
 
 
 def is_conditional(slug: str) -> bool:
-    """It writes from a source: tests/contract/test_conditional.py."""
+    """It writes from a source: tests/contract/test_seq2seq.py."""
     return bool(model_class(slug).is_conditional)
 
 
@@ -16,7 +16,7 @@ def tags(slug: str) -> bool:
 
 
 def models_text(slug: str) -> bool:
-    """It gives texts probabilities: tests/contract/test_contract.py."""
+    """It gives texts probabilities: tests/contract/test_language_models.py."""
     return (
         not is_conditional(slug)
         and not tags(slug)
@@ -25,5 +25,5 @@ def models_text(slug: str) -> bool:
 
 
 def vectored() -> list[str]:
-    """Those that give words vectors and no probabilities: tests/contract/test_vectored.py."""
+    """Those that give words vectors and no probabilities: tests/contract/test_word_vectors.py."""
     return [slug for slug in MODELS if not is_conditional(slug) and not tags(slug) and not models_text(slug)]

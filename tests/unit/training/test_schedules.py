@@ -1,4 +1,4 @@
-"""Schedules are pure functions of progress, and strict about their options; golden/test_rates.py has the numbers."""
+"""Schedules are pure functions of progress and validate their options; golden/test_schedules.py has the numbers."""
 
 from __future__ import annotations
 

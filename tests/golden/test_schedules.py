@@ -1,4 +1,4 @@
-"""Rates over time that a person can check by hand."""
+"""Learning-rate schedules that can be checked by hand."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ def by_epoch(schedule: Schedule, epochs: int) -> list[float]:
     return [schedule(Progress(epoch, epoch, epoch / epochs, ())) for epoch in range(epochs)]
 
 
-def by_share(schedule: Schedule, shares: list[float]) -> list[float]:
-    return [schedule(Progress(0, 0, share, ())) for share in shares]
+def by_fraction(schedule: Schedule, fractions: list[float]) -> list[float]:
+    return [schedule(Progress(0, 0, fraction, ())) for fraction in fractions]
 
 
-def test_zarembas_small_model() -> None:
-    """Four epochs at 1, then half as much each epoch, 13 in all (the paper, section 4.1)."""
+def test_zaremba_small_schedule_equals_paper() -> None:
+    """Four epochs at 1, then halved each epoch, 13 epochs in total (section 4.1 of the paper)."""
     (phase,) = load_recipe("lstm/zaremba-small").phases
     schedule = Schedule(phase.optimizer["rate"], phase.schedule)
     rates = by_epoch(schedule, int(phase.epochs))
@@ -37,7 +37,7 @@ def test_zarembas_small_model() -> None:
         ({"after": 2, "every": 2}, [8, 8, 4, 4, 2, 2]),
     ],
 )
-def test_halving_by_epochs(options: dict[str, float], expected: list[float]) -> None:
+def test_halve_schedule_gives_expected_rates_per_epoch(options: dict[str, float], expected: list[float]) -> None:
     assert by_epoch(Schedule(8.0, {"kind": "halve", **options}), 6) == expected
 
 
@@ -46,50 +46,54 @@ def test_halving_by_epochs(options: dict[str, float], expected: list[float]) -> 
     [
         (0, [], 8),
         (0, [5, 4, 3], 8),
-        (0, [5, 4, 4], 4),  # no better is not better
+        (0, [5, 4, 4], 4),  # equal is not better
         (0, [5, 4, 6, 3, 7], 2),
         (0, [5, 6, 7], 2),
         (1, [5, 6], 8),
         (1, [5, 6, 7], 4),
-        (1, [5, 6, 7, 8], 4),  # the wait begins anew
+        (1, [5, 6, 7, 8], 4),  # patience restarts
         (1, [5, 6, 7, 8, 9], 2),
         (1, [5, 6, 4, 6], 8),
     ],
 )
-def test_halving_on_a_plateau(patience: int, validations: list[float], expected: float) -> None:
+def test_plateau_schedule_halves_after_patience(patience: int, validations: list[float], expected: float) -> None:
     schedule = Schedule(8.0, {"kind": "plateau", "patience": patience})
     assert schedule(Progress(0, 0, 0, validations)) == expected
 
 
-def test_a_cosine_begins_at_the_rate_and_ends_at_the_floor() -> None:
-    assert by_share(Schedule(8.0, {"kind": "cosine"}), [0, 0.5, 1]) == pytest.approx([8, 4, 0])
-    assert by_share(Schedule(8.0, {"kind": "cosine", "floor": 0.25}), [0, 0.5, 1, 1.5]) == pytest.approx([8, 5, 2, 2])
+def test_cosine_schedule_starts_at_rate_and_ends_at_floor() -> None:
+    assert by_fraction(Schedule(8.0, {"kind": "cosine"}), [0, 0.5, 1]) == pytest.approx([8, 4, 0])
+    assert by_fraction(Schedule(8.0, {"kind": "cosine", "floor": 0.25}), [0, 0.5, 1, 1.5]) == pytest.approx(
+        [8, 5, 2, 2]
+    )
     warm = Schedule(8.0, {"kind": "cosine", "warmup": 0.2})
-    assert by_share(warm, [0.05, 0.1, 0.2, 0.6, 1]) == pytest.approx([2, 4, 8, 4, 0])
+    assert by_fraction(warm, [0.05, 0.1, 0.2, 0.6, 1]) == pytest.approx([2, 4, 8, 4, 0])
     assert 0 < warm(Progress(0, 0, 0.0, ())) < 0.1  # the first step is not wasted
 
 
-def test_a_line_goes_straight_down() -> None:
-    assert by_share(Schedule(8.0, {"kind": "linear"}), [0, 0.25, 0.5, 1]) == pytest.approx([8, 6, 4, 0])
+def test_linear_schedule_decays_linearly() -> None:
+    assert by_fraction(Schedule(8.0, {"kind": "linear"}), [0, 0.25, 0.5, 1]) == pytest.approx([8, 6, 4, 0])
     warm = Schedule(8.0, {"kind": "linear", "warmup": 0.5, "floor": 0.5})
-    assert by_share(warm, [0.25, 0.5, 0.75, 1]) == pytest.approx([4, 8, 6, 4])
+    assert by_fraction(warm, [0.25, 0.5, 0.75, 1]) == pytest.approx([4, 8, 6, 4])
 
 
-def test_a_constant_rate_is_constant() -> None:
-    assert by_share(Schedule(8.0, {}), [0, 0.3, 1]) == [8, 8, 8]
+def test_default_schedule_is_constant() -> None:
+    assert by_fraction(Schedule(8.0, {}), [0, 0.3, 1]) == [8, 8, 8]
 
 
-def test_cross_view_trainings_root() -> None:
+def test_root_schedule_equals_cross_view_training_formula() -> None:
     """0.5 · min(1, step / 5000) / (1 + 0.005 √step): the authors' code."""
     schedule = Schedule(0.5, {"kind": "root"})
     rates = [schedule(Progress(step, 0, 0.0, ())) for step in (0, 2500, 10_000, 40_000)]
     assert rates == pytest.approx([0.0, 0.25 / 1.25, 0.5 / 1.5, 0.5 / 2])
     short = Schedule(0.5, {"kind": "root", "warmup": 0.1})
-    assert [short(Progress(0, 0, share, ())) for share in (0.0, 0.05, 0.1, 0.7)] == pytest.approx([0, 0.25, 0.5, 0.5])
+    assert [short(Progress(0, 0, fraction, ())) for fraction in (0.0, 0.05, 0.1, 0.7)] == pytest.approx(
+        [0, 0.25, 0.5, 0.5]
+    )
     assert Schedule(0.5, {"kind": "root", "warmup": 0})(Progress(0, 0, 0.0, ())) == 0.5
 
 
-def test_the_slanted_triangle_of_ulmfit() -> None:
+def test_slanted_schedule_equals_ulmfit_formula() -> None:
     """Eq. 3 of the paper with T = 100, cut_frac = 0.1, ratio = 32: cut = 10, down over 10 · (1/0.1 − 1) = 90 steps."""
     schedule = Schedule(0.01, {"kind": "slanted"})
     rates = {step: schedule(Progress(step, 0, step / 100, (), 100)) for step in range(101)}
@@ -108,8 +112,8 @@ def test_the_slanted_triangle_of_ulmfit() -> None:
     assert [other(Progress(t, 0, 0.0, (), 8)) for t in range(8)] == pytest.approx([2, 5, 8, 7, 6, 5, 4, 3])
 
 
-def test_the_slanted_triangle_of_a_few_steps() -> None:
-    """⌊T · cut⌋ is 0 or leaves a rest; the rate then still ends at rate / ratio, and not below zero."""
+def test_slanted_schedule_of_few_steps_stays_between_floor_and_rate() -> None:
+    """Where ⌊T · cut⌋ is 0 or rounded, the rate still ends at rate / ratio, not below zero."""
     for total in (1, 3, 9, 25, 39):
         rates = [Schedule(1.0, {"kind": "slanted"})(Progress(t, 0, 0.0, (), total)) for t in range(total + 1)]
         assert min(rates) == pytest.approx(1 / 32)

@@ -1,4 +1,4 @@
-"""What holds for every model, whatever its paper: run over each slug's tiny recipe, and over a counting model."""
+"""Contract of every language model, run over the tiny recipe of each and over a counting model."""
 
 from __future__ import annotations
 
@@ -32,12 +32,11 @@ TOY = {
 }
 
 
-# Those that write from a source have a contract of their own (test_conditional.py), and so have those that give words
-# vectors and no probabilities (test_vectored.py); those that tag words model no text: tests/unit/test_tagging.py
-OF_TEXT = [slug for slug in MODELS if models_text(slug)]
+# Sequence-to-sequence models and word vectors have contracts of their own (test_seq2seq.py, test_word_vectors.py).
+TEXT_MODELS = [slug for slug in MODELS if models_text(slug)]
 
 
-@pytest.fixture(scope="module", params=[*OF_TEXT, "toy"])
+@pytest.fixture(scope="module", params=[*TEXT_MODELS, "toy"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     slug = request.param
     folder = tmp_path_factory.mktemp("runs") / slug
@@ -56,28 +55,28 @@ def lm(run: Path, monkeypatch: pytest.MonkeyPatch) -> language_model.CausalLM:
     return nextword.load(run, device="cpu")
 
 
-def onward(lm: language_model.CausalLM) -> None:
-    """What follows is about reading from left to right."""
+def skip_if_not_causal(lm: language_model.CausalLM) -> None:
+    """Skip the rest of a test that needs steps and states."""
     if "generate" not in lm.can:
-        pytest.skip("this model sees both sides: it has no steps and no states")
+        pytest.skip("this model is not causal: it has no steps and no states")
 
 
-def ids_of(lm: language_model.CausalLM, text: str) -> torch.Tensor:
+def encode_ids(lm: language_model.CausalLM, text: str) -> torch.Tensor:
     return torch.from_numpy(lm.tokenizer.encode(text).ids.astype(np.int64))
 
 
-def test_what_a_network_can_do_is_seen_without_its_submodules(lm: language_model.CausalLM) -> None:
-    """Since Python 3.12 isinstance looks a protocol's members up statically, which finds no submodule of torch's."""
+def test_protocol_members_are_found_statically(lm: language_model.CausalLM) -> None:
+    """Since Python 3.12, `isinstance` looks up protocol members statically, which misses torch submodules."""
     for protocol in (Autoregressive, Infilling, Encoder, Counting):
         if isinstance(lm.network, protocol):
             names = [*getattr(protocol, "__annotations__", ()), *(n for n in vars(protocol) if not n.startswith("_"))]
             assert names
             for name in names:
                 inspect.getattr_static(lm.network, name)
-    assert not getattr(Network, "_is_runtime_protocol", False)  # it has a readout
+    assert not getattr(Network, "_is_runtime_protocol", False)  # `readout` is a submodule
 
 
-def test_the_folder_holds_what_is_promised_and_no_pickle(run: Path) -> None:
+def test_run_folder_holds_expected_files_and_no_pickle(run: Path) -> None:
     files = {p.name for p in run.iterdir()}
     assert {"recipe.toml", "tokenizer.json", "log.jsonl", "manifest.json"} <= files
     assert any(name.startswith("model.") for name in files)
@@ -88,8 +87,8 @@ def test_the_folder_holds_what_is_promised_and_no_pickle(run: Path) -> None:
         assert {"event", "phase", "step", "seconds"} <= json.loads(line).keys()
 
 
-def test_a_step_is_a_distribution(lm: language_model.CausalLM) -> None:
-    onward(lm)
+def test_step_returns_a_normalized_distribution(lm: language_model.CausalLM) -> None:
+    skip_if_not_causal(lm)
     last, state = lm.network.start(3)
     for _ in range(3):
         log_p, state = lm.network.step(last, state)
@@ -98,9 +97,9 @@ def test_a_step_is_a_distribution(lm: language_model.CausalLM) -> None:
         last = log_p.argmax(-1)
 
 
-def test_score_is_the_sum_of_steps(lm: language_model.CausalLM) -> None:
-    onward(lm)
-    ids = ids_of(lm, TEXTS[2])
+def test_score_equals_sum_over_steps(lm: language_model.CausalLM) -> None:
+    skip_if_not_causal(lm)
+    ids = encode_ids(lm, TEXTS[2])
     last, state = lm.network.start(1)
     total = 0.0
     for id in ids:
@@ -110,49 +109,48 @@ def test_score_is_the_sum_of_steps(lm: language_model.CausalLM) -> None:
     assert lm.score(TEXTS[2]).nats == pytest.approx(total, rel=1e-4)
 
 
-def test_the_state_says_all_that_was_read(lm: language_model.CausalLM) -> None:
-    """score(whole) = score(first half), then score(second half) from the state that came out."""
-    onward(lm)
+def test_state_summarizes_everything_read(lm: language_model.CausalLM) -> None:
+    """Scoring a text equals scoring its first half, then its second half from the returned state."""
+    skip_if_not_causal(lm)
     last, state = lm.network.start(1)
-    ids = torch.cat([last, ids_of(lm, TEXTS[2])])[None]
+    ids = torch.cat([last, encode_ids(lm, TEXTS[2])])[None]
     half = ids.shape[1] // 2
-    whole, _ = lm.network.score(ids, torch.tensor([ids.shape[1]]), state)
+    expected, _ = lm.network.score(ids, torch.tensor([ids.shape[1]]), state)
     _, state = lm.network.start(1)
     first, state = lm.network.score(ids[:, : half + 1], torch.tensor([half + 1]), state)
     second, _ = lm.network.score(ids[:, half:], torch.tensor([ids.shape[1] - half]), state)
-    torch.testing.assert_close(torch.cat([first, second], 1), whole, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(torch.cat([first, second], 1), expected, atol=1e-4, rtol=1e-4)
 
 
-def test_rows_of_a_state_can_be_taken(lm: language_model.CausalLM) -> None:
-    """Beam search reorders and repeats rows; each must go on as if it were alone."""
-    onward(lm)
+def test_take_state_rows_equals_steps_of_those_rows(lm: language_model.CausalLM) -> None:
+    """Beam search reorders and repeats rows; each must continue as if it were alone."""
+    skip_if_not_causal(lm)
     last, state = lm.network.start(2)
     log_p, state = lm.network.step(last, state)
-    words = log_p.topk(2).indices[0]
-    _, state = lm.network.step(words, state)
+    ids = log_p.topk(2).indices[0]
+    _, state = lm.network.step(ids, state)
     swapped = pytree.take(pytree.clone(state), torch.tensor([1, 0, 1]))
-    straight, _ = lm.network.step(words, pytree.clone(state))
-    taken, _ = lm.network.step(words[[1, 0, 1]], swapped)
+    straight, _ = lm.network.step(ids, pytree.clone(state))
+    taken, _ = lm.network.step(ids[[1, 0, 1]], swapped)
     torch.testing.assert_close(taken, straight[[1, 0, 1]], atol=1e-5, rtol=1e-5)
 
 
-def test_a_text_scores_the_same_alone_and_in_company(lm: language_model.CausalLM) -> None:
-    together = lm.score_many(TEXTS)
-    for text, score in zip(TEXTS, together, strict=True):
+def test_score_many_equals_single_scores(lm: language_model.CausalLM) -> None:
+    for text, score in zip(TEXTS, lm.score_many(TEXTS), strict=True):
         assert lm.score(text).nats == pytest.approx(score.nats, rel=1e-4, abs=1e-4)
         assert score.bytes == len(text.encode())
         assert score.words == len(text.split())
 
 
-def test_given_and_text_add_up(lm: language_model.CausalLM) -> None:
-    onward(lm)
-    whole = lm.score("the type of the object")
+def test_scores_of_prompt_and_text_add_up(lm: language_model.CausalLM) -> None:
+    skip_if_not_causal(lm)
+    expected = lm.score("the type of the object")
     first, second = lm.score("the type"), lm.score(" of the object", given="the type")
-    assert (first + second).nats == pytest.approx(whole.nats, rel=1e-4)
-    assert (first + second).tokens == whole.tokens
+    assert (first + second).nats == pytest.approx(expected.nats, rel=1e-4)
+    assert (first + second).tokens == expected.tokens
 
 
-def test_bits_per_byte_follow_from_the_sums(lm: language_model.CausalLM) -> None:
+def test_bits_per_byte_equals_nats_over_bytes(lm: language_model.CausalLM) -> None:
     score = lm.score(TEXTS[0])
     if lm.tokenizer.lossless:
         assert score.bits_per_byte() == pytest.approx(score.nats / math.log(2) / len(TEXTS[0].encode()))
@@ -161,7 +159,7 @@ def test_bits_per_byte_follow_from_the_sums(lm: language_model.CausalLM) -> None
     assert lm.score("").bits_per_byte() is None
 
 
-def test_a_stream_scores_every_token_once(lm: language_model.CausalLM) -> None:
+def test_stream_scores_every_token_once(lm: language_model.CausalLM) -> None:
     ids = np.concatenate([lm.tokenizer.encode(t).ids for t in TEXTS])
     nats = lm.stream_nats(ids)
     assert len(nats) == len(ids)
@@ -169,18 +167,18 @@ def test_a_stream_scores_every_token_once(lm: language_model.CausalLM) -> None:
     np.testing.assert_allclose(lm.windowed_nats(ids, len(ids), len(ids)), nats, rtol=1e-4, atol=1e-4)
 
 
-def test_chunks_leave_no_seam(lm: language_model.CausalLM, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_scores_are_independent_of_chunk_size(
+    lm: language_model.CausalLM, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ids = lm.tokenizer.encode(TEXTS[2] * 3).ids
-    whole = lm.stream_nats(ids)
+    expected = lm.stream_nats(ids)
     monkeypatch.setattr(language_model, "CHUNK", 7)
-    np.testing.assert_allclose(lm.stream_nats(ids), whole, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(lm.stream_nats(ids), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(("context", "stride"), [(5, 1), (6, 3), (4, 4)])
-def test_windows_score_every_token_once_with_the_context_stated(
-    lm: language_model.CausalLM, context: int, stride: int
-) -> None:
-    onward(lm)
+def test_windowed_scores_use_stated_context(lm: language_model.CausalLM, context: int, stride: int) -> None:
+    skip_if_not_causal(lm)
     ids = lm.tokenizer.encode(TEXTS[2]).ids
     nats = lm.windowed_nats(ids, context, stride)
     begin = lm.tokenizer.begin
@@ -194,7 +192,7 @@ def test_windows_score_every_token_once_with_the_context_stated(
         assert nats[t] == pytest.approx(-log_p[0, -1].item(), rel=1e-3, abs=1e-4)
 
 
-def test_next_words_are_likely_first_and_no_more_than_all(lm: language_model.CausalLM) -> None:
+def test_next_returns_words_sorted_by_probability(lm: language_model.CausalLM) -> None:
     guesses = lm.next("the value of the", k=5)
     values = [g.probability for g in guesses]
     assert values == sorted(values, reverse=True)
@@ -206,32 +204,32 @@ def test_next_words_are_likely_first_and_no_more_than_all(lm: language_model.Cau
 
 
 @pytest.mark.parametrize(
-    "how", [Greedy(), Sample(0.8, seed=3), Sample(1.0, top_k=5, seed=3), Sample(top_p=0.9, seed=3), Beam(3)]
+    "strategy", [Greedy(), Sample(0.8, seed=3), Sample(1.0, top_k=5, seed=3), Sample(top_p=0.9, seed=3), Beam(3)]
 )
-def test_generation_repeats_itself_and_costs_what_score_says(lm: language_model.CausalLM, how: object) -> None:
-    onward(lm)
+def test_generation_repeats_and_its_log_probs_equal_scores(lm: language_model.CausalLM, strategy: object) -> None:
+    skip_if_not_causal(lm)
     stop = Stop(length=12, at_end=False)
-    pieces = list(lm.generate("The value", how, stop))  # type: ignore[arg-type]
-    again = list(lm.generate("The value", how, stop))  # type: ignore[arg-type]
+    pieces = list(lm.generate("The value", strategy, stop))  # type: ignore[arg-type]
+    again = list(lm.generate("The value", strategy, stop))  # type: ignore[arg-type]
     assert [p.ids for p in pieces] == [p.ids for p in again]
     assert pieces[-1].reason == "length"
     assert sum(len(p.ids) for p in pieces) == 12
     prompt = lm.tokenizer.encode("The value").ids
-    written = np.array([id for p in pieces for id in p.ids])
-    nats = lm.token_nats([np.concatenate([prompt, written])])[0][len(prompt) :]
+    generated = np.array([id for p in pieces for id in p.ids])
+    nats = lm.token_nats([np.concatenate([prompt, generated])])[0][len(prompt) :]
     np.testing.assert_allclose([-p.log_prob for p in pieces], nats, rtol=1e-3, atol=1e-3)
 
 
-def test_what_cannot_write_says_so_at_once(lm: language_model.CausalLM) -> None:
+def test_generate_without_ability_raises_immediately(lm: language_model.CausalLM) -> None:
     if "generate" in lm.can:
-        pytest.skip("this model writes")
+        pytest.skip("this model generates")
     with pytest.raises(Unsupported):
         lm.generate("The value")
     with pytest.raises(Unsupported):
         lm.generate_many(["The value"])
 
 
-def test_what_fills_blanks_is_a_distribution_over_words(lm: language_model.CausalLM) -> None:
+def test_fill_probabilities_sum_to_one(lm: language_model.CausalLM) -> None:
     if "fill" not in lm.can:
         with pytest.raises(Unsupported):
             lm.next("the value of", " is", k=3)
@@ -244,17 +242,17 @@ def test_what_fills_blanks_is_a_distribution_over_words(lm: language_model.Causa
     assert sum(g.probability for g in raw) == pytest.approx(1, abs=1e-4)
 
 
-def test_scores_say_what_kind_they_are(lm: language_model.CausalLM) -> None:
+def test_score_kind_is_exact_or_pseudo(lm: language_model.CausalLM) -> None:
     assert lm.score(TEXTS[0]).kind == lm.kind == (EXACT if "generate" in lm.can else PSEUDO)
 
 
-def test_loading_again_gives_the_same_model(lm: language_model.CausalLM, run: Path) -> None:
+def test_load_again_gives_same_scores(lm: language_model.CausalLM, run: Path) -> None:
     assert nextword.load(run, device="cpu").score(TEXTS[0]) == lm.score(TEXTS[0])
 
 
-def test_embedding_has_a_vector_a_text(lm: language_model.CausalLM) -> None:
+def test_embed_returns_one_finite_vector_per_text(lm: language_model.CausalLM) -> None:
     if "embed" not in lm.can:
-        pytest.skip("this model has no vectors to give")
+        pytest.skip("this model cannot embed")
     for layer in range(len(lm.network.widths)):
         vectors = lm.embed(TEXTS, layer)
         assert vectors.shape == (len(TEXTS), lm.network.widths[layer])
@@ -263,30 +261,30 @@ def test_embedding_has_a_vector_a_text(lm: language_model.CausalLM) -> None:
         lm.embed(TEXTS, 9)
 
 
-def test_training_has_taught_it_something(lm: language_model.CausalLM) -> None:
+def test_training_beats_uniform_model(lm: language_model.CausalLM) -> None:
     score = lm.score("the value of the object is the type of the name")
     assert score.nats / score.tokens < 0.9 * math.log(len(lm.tokenizer))
 
 
-LEARNERS = [slug for slug in OF_TEXT if load_recipe(f"{slug}/tiny").phases[0].kind == "gradient"]
+GRADIENT_MODELS = [slug for slug in TEXT_MODELS if load_recipe(f"{slug}/tiny").phases[0].kind == "gradient"]
 
 
-@pytest.mark.parametrize("slug", LEARNERS)
-def test_resume_goes_on_to_the_same_bits(slug: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("slug", GRADIENT_MODELS)
+def test_resume_gives_bit_identical_result(slug: str, tmp_path: Path) -> None:
     changes = ["phase.0.steps=30", "phase.0.log=1", "phase.0.save=0", "phase.0.validate=10"]
     recipe = load_recipe(f"{slug}/tiny", changes)
     list(train_events(recipe, tmp_path / "straight", device="cpu"))
-    asked = 0
+    calls = 0
 
     def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked == 17  # between two validations, in the middle of an epoch
+        nonlocal calls
+        calls += 1
+        return calls == 17  # between two validations, in the middle of an epoch
 
-    events = list(train_events(recipe, tmp_path / "broken", device="cpu", stop=stop))
+    events = list(train_events(recipe, tmp_path / "interrupted", device="cpu", stop=stop))
     assert events[-1].values["reason"] == "interrupted"
-    list(train_events(None, tmp_path / "broken", resume=True, device="cpu"))
-    a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "broken").load_state()
+    list(train_events(None, tmp_path / "interrupted", resume=True, device="cpu"))
+    a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "interrupted").load_state()
     assert a is not None
     assert b is not None
     assert a[0].keys() == b[0].keys()
@@ -294,6 +292,6 @@ def test_resume_goes_on_to_the_same_bits(slug: str, tmp_path: Path) -> None:
         assert torch.equal(a[0][name], b[0][name]), name
     assert a[1]["validations"] == b[1]["validations"]
     for name in ("model.safetensors", "tokenizer.json", "recipe.toml"):
-        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "broken" / name).read_bytes()
-    steps = [line["step"] for line in RunFolder(tmp_path / "broken").read_log() if line["event"] == "step"]
+        assert (tmp_path / "straight" / name).read_bytes() == (tmp_path / "interrupted" / name).read_bytes()
+    steps = [line["step"] for line in RunFolder(tmp_path / "interrupted").read_log() if line["event"] == "step"]
     assert steps == list(range(1, 31))

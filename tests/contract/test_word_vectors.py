@@ -1,4 +1,4 @@
-"""What holds for every model that gives words vectors and no probabilities, whatever its paper."""
+"""Contract of every word-vector model (embeddings, no probabilities), run over the tiny recipe of each."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture
 def lm(run: Path) -> WordVectorModel:
-    found = nextword.load(run, device="cpu")
-    assert isinstance(found, WordVectorModel)
-    return found
+    model = nextword.load(run, device="cpu")
+    assert isinstance(model, WordVectorModel)
+    return model
 
 
-def test_there_are_some() -> None:
+def test_slugs_are_not_empty() -> None:
     assert len(SLUGS) >= 2
 
 
-def test_it_is_what_it_says(lm: WordVectorModel) -> None:
+def test_model_can_only_embed(lm: WordVectorModel) -> None:
     assert lm.can == {"embed"}
     assert isinstance(lm.network, Encoder)
     assert isinstance(lm.network, Online)
@@ -68,67 +68,69 @@ def test_other_methods_raise_unsupported(lm: WordVectorModel, method: str, argum
     assert unsupported.value.ability == ability
 
 
-def test_unknown_attributes_stay_errors(lm: WordVectorModel) -> None:
+def test_unknown_attribute_raises_attribute_error(lm: WordVectorModel) -> None:
     with pytest.raises(AttributeError):
         lm.nonsense  # noqa: B018
 
 
-def test_a_text_is_the_mean_of_its_words_alone_and_in_company(lm: WordVectorModel) -> None:
-    together = lm.embed(TEXTS)
-    assert together.shape == (len(TEXTS), lm.network.widths[0])
-    for text, one in zip(TEXTS, together, strict=True):
-        torch.testing.assert_close(lm.embed([text])[0], one)
+def test_embed_text_is_mean_of_its_word_vectors(lm: WordVectorModel) -> None:
+    batch = lm.embed(TEXTS)
+    assert batch.shape == (len(TEXTS), lm.network.widths[0])
+    for text, vector in zip(TEXTS, batch, strict=True):
+        torch.testing.assert_close(lm.embed([text])[0], vector)
         ids = lm.tokenizer.encode(text).ids
         table, special = lm.network.table.detach(), set(lm.tokenizer.special.values())
         vectors = [torch.zeros(32) if id in special else table[id] for id in ids]
         expected = torch.stack(vectors).mean(0) if vectors else torch.zeros(32)
-        torch.testing.assert_close(one, expected)
+        torch.testing.assert_close(vector, expected)
 
 
-def test_a_word_has_one_vector_wherever_it_stands(lm: WordVectorModel) -> None:
-    """The contrast to ELMo and all after it."""
+def test_embed_word_is_independent_of_context(lm: WordVectorModel) -> None:
+    """Unlike contextual embeddings such as ELMo's."""
     a, b = "the value of the object", "object"
     first, second = (lm.embed([text], pooling="last")[0] for text in (a, b))
     assert torch.equal(first, second)
 
 
-def test_words_near_a_word(lm: WordVectorModel) -> None:
-    found = lm.nearest("object", 5)
-    assert len(found) == 5
-    assert "object" not in dict(found)
-    cosines = [cosine for _, cosine in found]
+def test_nearest_returns_sorted_cosines_and_suggests_known_words(lm: WordVectorModel) -> None:
+    neighbors = lm.nearest("object", 5)
+    assert len(neighbors) == 5
+    assert "object" not in dict(neighbors)
+    cosines = [cosine for _, cosine in neighbors]
     assert cosines == sorted(cosines, reverse=True)
-    place = lm.vectors.rows
+    rows = lm.vectors.rows
     unit = lm.vectors.matrix / np.linalg.norm(lm.vectors.matrix, axis=1, keepdims=True)
-    assert cosines[0] == pytest.approx(float(unit[place["object"]] @ unit[place[found[0][0]]]), abs=1e-5)
+    assert cosines[0] == pytest.approx(float(unit[rows["object"]] @ unit[rows[neighbors[0][0]]]), abs=1e-5)
     with pytest.raises(NextwordError, match=r"'objekt'.*'object'"):
         lm.nearest("objekt")
 
 
-def test_loading_again_gives_the_same(lm: WordVectorModel, run: Path) -> None:
+def test_load_again_gives_same_embeddings(lm: WordVectorModel, run: Path) -> None:
     assert torch.equal(nextword.load(run, device="cpu").embed(TEXTS), lm.embed(TEXTS))
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_resume_goes_on_to_the_same_bits(slug: str, tmp_path: Path) -> None:
+def test_resume_gives_bit_identical_result(slug: str, tmp_path: Path) -> None:
     recipe = load_recipe(f"{slug}/tiny", ["phase.0.steps=30", "phase.0.save=0", "phase.0.log=1"])
-    list(train_events(recipe, tmp_path / "whole", device="cpu"))
-    asked = iter(range(100))
-    events = list(train_events(recipe, tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 16))
+    list(train_events(recipe, tmp_path / "straight", device="cpu"))
+    calls = iter(range(100))
+    events = list(train_events(recipe, tmp_path / "interrupted", device="cpu", stop=lambda: next(calls) >= 16))
     assert events[-1].values["reason"] == "interrupted"
-    list(train_events(None, tmp_path / "parts", resume=True, device="cpu"))
-    a, b = (RunFolder(tmp_path / name).load_state() for name in ("whole", "parts"))
+    list(train_events(None, tmp_path / "interrupted", resume=True, device="cpu"))
+    a, b = (RunFolder(tmp_path / name).load_state() for name in ("straight", "interrupted"))
     assert a is not None
     assert b is not None
     for name in a[0]:
         assert torch.equal(a[0][name], b[0][name]), name
-    whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
-    assert whole == parts
+    straight, interrupted = (
+        (tmp_path / name / "model.safetensors").read_bytes() for name in ("straight", "interrupted")
+    )
+    assert straight == interrupted
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_in_batches_with_any_optimizer_too(slug: str, tmp_path: Path) -> None:
-    """What a GPU does: gradients of the same objective."""
+def test_batched_training_with_adam_reduces_loss(slug: str, tmp_path: Path) -> None:
+    """The path of a GPU: batched gradients of the same objective."""
     changes = ["phase.0.online=false", "phase.0.optimizer={ kind = 'adam', rate = 0.01 }", "phase.0.steps=40"]
     events = list(train_events(load_recipe(f"{slug}/tiny", changes), tmp_path / "run", device="cpu"))
     losses = [event.values["loss"] for event in events if event.kind == "step"]
@@ -144,15 +146,13 @@ def test_in_batches_with_any_optimizer_too(slug: str, tmp_path: Path) -> None:
     ],
 )
 @pytest.mark.parametrize("slug", SLUGS)
-def test_recipes_that_cannot_be_are_refused_before_there_is_a_folder(
-    slug: str, change: str, key: str, tmp_path: Path
-) -> None:
+def test_invalid_recipe_raises_before_creating_the_run_folder(slug: str, change: str, key: str, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as invalid:
         list(train_events(load_recipe(f"{slug}/tiny", [change]), tmp_path / "run", device="cpu"))
     assert invalid.value.key == key
     assert not (tmp_path / "run").exists()
 
 
-def test_other_networks_do_not_learn_online(tmp_path: Path) -> None:
+def test_online_training_of_other_networks_raises(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting, match="NPLM"):
         list(train_events(load_recipe("nplm/tiny", ["phase.0.online=true"]), tmp_path / "run", device="cpu"))

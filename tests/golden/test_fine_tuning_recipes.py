@@ -1,4 +1,4 @@
-"""What the papers say of fine-tuning, as the recipes that carry their names say it."""
+"""Fine-tuning recipes have the settings of their papers."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from nextword.training.schedules import Progress, Schedule
 
 
 @pytest.mark.parametrize("name", ["gpt1/finetune", "gpt1/choice"])
-def test_gpt1(name: str) -> None:
-    """Section 4.1: batches of 32, 6.25e-5, 3 epochs, warm-up over 0.2 %, λ = 0.5, dropout 0.1."""
+def test_gpt1_recipe_equals_paper_settings(name: str) -> None:
+    """Section 4.1: batches of 32, rate 6.25e-5, 3 epochs, warmup over 0.2 %, λ = 0.5, dropout 0.1."""
     recipe = load_recipe(name)
     (phase,) = recipe.phases
     assert phase.objective["language"] == 0.5
@@ -20,8 +20,8 @@ def test_gpt1(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["bert/finetune", "bert/span", "bert/choice", "bert/tag"])
-def test_bert(name: str) -> None:
-    """Appendix A.3: 16 or 32, one of 5e-5, 3e-5, 2e-5, 2 to 4 epochs, warm-up, dropout 0.1; Adam is bias-corrected."""
+def test_bert_recipe_equals_paper_settings(name: str) -> None:
+    """Appendix A.3: batches of 16 or 32, rate 5e-5, 3e-5, or 2e-5, 2 to 4 epochs, warmup, dropout 0.1."""
     recipe = load_recipe(name)
     (phase,) = recipe.phases
     assert phase.batches["rows"] in (16, 32)
@@ -37,8 +37,8 @@ def test_bert(name: str) -> None:
 @pytest.mark.parametrize(
     "name", ["ulmfit/lm", "ulmfit/tiny-lm", "ulmfit/classify", "ulmfit/few", "ulmfit/tiny-classify"]
 )
-def test_ulmfit(name: str) -> None:
-    """Sections 3.2 and 3.3: 2.6 from layer to layer, cut 0.1, ratio 32, and a group of layers more in each phase."""
+def test_ulmfit_recipe_equals_paper_settings(name: str) -> None:
+    """Sections 3.2 and 3.3: discount 2.6 per layer, cut 0.1, ratio 32, and one more layer group in each phase."""
     recipe = load_recipe(name)
     for phase in recipe.phases:
         assert phase.optimizer["discount"] == 2.6
@@ -55,4 +55,4 @@ def test_ulmfit(name: str) -> None:
     if name in ("ulmfit/classify", "ulmfit/few"):
         assert recipe.task is not None
         assert (recipe.task["chunk"], recipe.task["bptt_window"], recipe.task["dropouts"]) == (70, 1400, [0.4, 0.1])
-        assert len(recipe.phases) == 5  # the head, three layers, the words
+        assert len(recipe.phases) == 5  # the head, three layers, the embedding
