@@ -59,7 +59,7 @@ def test_bag_of_words_attributions_are_exact() -> None:
     assert found.gap == pytest.approx(0, abs=1e-6)
 
 
-def test_sixteen_nodes_are_nearly_complete() -> None:
+def test_sixteen_integration_steps_are_nearly_complete() -> None:
     """Whatever the network, the weights add up to what the text changes; with one step they do not."""
     shape = {"width": 16, "layers": 2, "heads": 2, "window": 32, "dropout": 0.0}
     lm = classifier("bert", shape, {"kind": "wordpiece", "size": 200}, pooling="mean")
@@ -90,7 +90,7 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("slug", OTHERS)
-def test_every_kind_of_lookup_is_interpolated(slug: str) -> None:
+def test_attributions_interpolate_every_kind_of_embedding(slug: str) -> None:
     lm = classifier(slug, *OTHERS[slug], pooling="mean")
     (found,) = lm.explain([TEXTS[0]], ["b"])
     weights = found.weights[0]
@@ -123,7 +123,7 @@ def test_explanations_are_complete_for_every_network_and_task(place: Path, slug:
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
 
 
-def test_deciding_word_has_the_largest_weight(place: Path) -> None:
+def test_attributions_give_the_deciding_word_the_largest_weight(place: Path) -> None:
     changes = [*QUICK, "phase.0.epochs=6", "task.pooling=mean"]
     transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "learnt", changes=changes)
     lm = nextword.load(place / "learnt", device="cpu")
@@ -132,14 +132,14 @@ def test_deciding_word_has_the_largest_weight(place: Path) -> None:
     assert right >= 18
 
 
-def test_gradients_flow_through_a_frozen_network(place: Path) -> None:
+def test_attributions_of_frozen_network_are_not_zero(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=3", "task.frozen=true"]
     transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "fixed", changes=changes)
     (found,) = nextword.load(place / "fixed", device="cpu").explain([TEXTS[0]])
     assert any(abs(w) > 0 for w in found.weights[0])
 
 
-def test_truncated_words_have_no_weight(place: Path) -> None:
+def test_attributions_of_truncated_words_are_none(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=1"]
     transfer.run("bert/finetune", place / "bert", str(place / "colour.csv"), place / "cut", changes=changes)
     (found,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # 32 tokens are read
@@ -147,7 +147,7 @@ def test_truncated_words_have_no_weight(place: Path) -> None:
     assert found.weights[0][0] is not None
 
 
-def test_words_read_by_characters_are_not_interpolated(place: Path) -> None:
+def test_attributions_of_words_read_by_characters_are_zero(place: Path) -> None:
     """It has no id, so it is in no table: the others share out what they change, in its sight."""
     changes = [*QUICK, "phase.0.steps=3", "task.pooling=mean"]
     transfer.run("bert/finetune", place / "elmo", str(place / "colour.csv"), place / "letters", changes=changes)
@@ -158,7 +158,7 @@ def test_words_read_by_characters_are_not_interpolated(place: Path) -> None:
     assert sum(weights) == pytest.approx(found.score - found.baseline, abs=0.02 * max(map(abs, weights)))
 
 
-def test_both_orders_of_a_pair_are_summed() -> None:
+def test_attributions_of_a_pair_sum_both_orders() -> None:
     """GPT reads "similar" pairs in both orders: a word's weight is that of both."""
     shape = {"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0, "extra": 3}
     lm = classifier("gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair_classification", frame="similar")
@@ -167,13 +167,13 @@ def test_both_orders_of_a_pair_are_summed() -> None:
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
 
 
-def test_word_weights_are_sums_over_tokens() -> None:
+def test_sum_by_word_sums_token_weights() -> None:
     assert sum_by_word([1.0, 2.0, 4.0], np.array([0, 1, 1, 2]), 3) == [1.0, 6.0, None]
     assert sum_by_word([], np.array([], np.int64), 0) == []
     assert sum_by_word([1.0, 2.0], np.array([0, 1]), 1) == [3.0]  # a space at the end belongs to the last word
 
 
-def test_network_without_embeddings_is_unsupported() -> None:
+def test_explain_without_embeddings_raises() -> None:
     lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
 
     class Blind(Network):
@@ -189,7 +189,7 @@ def test_network_without_embeddings_is_unsupported() -> None:
         blind.explain(["the red"], ["a"])
 
 
-def test_empty_text_has_no_weights(place: Path) -> None:
+def test_attributions_of_empty_text_are_empty(place: Path) -> None:
     path = written(place / "some.csv", ["text", "label"], coloured(60))
     transfer.run("bert/finetune", place / "lstm", str(path), place / "short", changes=[*QUICK, "phase.0.steps=1"])
     (found,) = nextword.load(place / "short", device="cpu").explain([""])

@@ -40,7 +40,7 @@ def by_hand(headed: TextHead, frames: Any, layer: int = -1) -> tuple[Tensor, Ten
 
 
 @pytest.mark.parametrize(("weight", "features"), [(0.5, ""), (0.25, ""), (0.5, "0")])
-def test_loss_is_the_sum_of_task_and_language_loss(weight: float, features: str) -> None:
+def test_loss_equals_task_loss_plus_weighted_language_loss(weight: float, features: str) -> None:
     network = resize_embeddings(gpt1(), 3)
     headed = TextHead(network, TextHeadConfig(frame="classify", dropout=0.0, features=features), 2).train()
     torch.nn.init.normal_(headed.out.weight)
@@ -56,7 +56,7 @@ def test_loss_is_the_sum_of_task_and_language_loss(weight: float, features: str)
     torch.testing.assert_close(alone.value.detach(), task)  # of held-out examples too
 
 
-def test_bidirectional_language_model_has_no_language_loss(tmp_path: Path) -> None:
+def test_language_loss_with_bidirectional_model_raises(tmp_path: Path) -> None:
     data = written(tmp_path / "a.csv", ["text", "label"], coloured(40))
     with pytest.raises(Unsupported, match="ELMo"):
         transfer.run("gpt1/finetune", run_of(tmp_path / "elmo", "elmo"), data, tmp_path / "out")

@@ -16,7 +16,7 @@ from tests.support.tiny_transfer import written
 REVIEWS = [(f"review {i} is {'good' if i % 3 else 'bad'}", "up" if i % 3 else "down", i) for i in range(60)]
 
 
-def test_csv_is_read_with_held_out_dev(tmp_path: Path) -> None:
+def test_read_csv_without_dev_holds_out_rows(tmp_path: Path) -> None:
     data = read_one(str(written(tmp_path / "r.csv", ["Review", "Sentiment", "id"], REVIEWS)))
     assert data.columns == Columns("Review", "", "Sentiment")
     assert data.labels == ("down", "up")
@@ -28,7 +28,7 @@ def test_csv_is_read_with_held_out_dev(tmp_path: Path) -> None:
     assert any("6 of 60" in note for note in data.notes)
 
 
-def test_held_out_rows_depend_on_their_own_text_alone() -> None:
+def test_choose_held_out_depends_only_on_each_text() -> None:
     texts = [f"text {i}" for i in range(200)]
     rows = Rows(texts, None, ["a"] * 200)
     chosen = {texts[i] for i in choose_held_out(rows)}
@@ -40,7 +40,7 @@ def test_held_out_rows_depend_on_their_own_text_alone() -> None:
     assert all((i + 200) % 400 in both for i in both)  # a row and its copy stay together
 
 
-def test_json_lines_tsv_and_folders_read_the_same(tmp_path: Path) -> None:
+def test_read_json_lines_tsv_and_folder_gives_equal_data(tmp_path: Path) -> None:
     lines = [json.dumps({"body": text, "stars": i % 3, "note": None}) for text, _, i in REVIEWS]
     (tmp_path / "r.jsonl").write_text("\n".join(lines))
     data = read_one(str(tmp_path / "r.jsonl"), Columns(label="stars"))
@@ -58,7 +58,7 @@ def test_json_lines_tsv_and_folders_read_the_same(tmp_path: Path) -> None:
     assert read_one(str(folder)).splits["test"].labels is None
 
 
-def test_pairs_and_split_column_are_recognized(tmp_path: Path) -> None:
+def test_read_recognizes_pairs_and_split_column(tmp_path: Path) -> None:
     rows = [(f"a {i}", f"b {i}", i % 2, ("train", "validation", "test")[i % 3]) for i in range(30)]
     path = str(written(tmp_path / "p.csv", ["premise", "hypothesis", "label", "split"], rows))
     data = read_one(path)
@@ -75,7 +75,7 @@ def test_pairs_and_split_column_are_recognized(tmp_path: Path) -> None:
     assert error.value.line == 1
 
 
-def test_many_distinct_numbers_mean_regression(tmp_path: Path) -> None:
+def test_read_with_many_distinct_numbers_is_regression(tmp_path: Path) -> None:
     rows = [(f"text {i}", i / 10) for i in range(50)]
     path = str(written(tmp_path / "n.csv", ["text", "score"], rows))
     data = read_one(path)
@@ -91,7 +91,7 @@ def test_many_distinct_numbers_mean_regression(tmp_path: Path) -> None:
     assert error.value.path == path
 
 
-def test_empty_and_repeated_texts_are_noted(tmp_path: Path) -> None:
+def test_read_with_empty_and_repeated_texts_adds_notes(tmp_path: Path) -> None:
     rows = [("", "a", "train"), ("x", "b", "train"), ("x", "b", "dev"), ("y", "a", "dev")]
     data = read_one(str(written(tmp_path / "e.csv", ["text", "label", "split"], rows)))
     assert any("1 of 2 texts" in note and "train" in note for note in data.notes)
@@ -119,13 +119,13 @@ def test_empty_and_repeated_texts_are_noted(tmp_path: Path) -> None:
         (["text", "label", "split"], [("a", "x", "dev")], Columns(), "train.*dev"),
     ],
 )
-def test_invalid_table_raises(tmp_path: Path, header: Any, rows: Any, columns: Columns, named: str) -> None:
+def test_read_of_invalid_table_raises(tmp_path: Path, header: Any, rows: Any, columns: Columns, named: str) -> None:
     path = written(tmp_path / "t.csv", header, rows)
     with pytest.raises(NextwordError, match=named):
         read_one(str(path), columns)
 
 
-def test_invalid_file_raises(tmp_path: Path) -> None:
+def test_read_of_invalid_file_raises(tmp_path: Path) -> None:
     (tmp_path / "x.jsonl").write_text('{"text": "a"}\n{"text": \n')
     with pytest.raises(NextwordError, match="line 2"):
         read_table(tmp_path / "x.jsonl")
@@ -144,7 +144,7 @@ def test_invalid_file_raises(tmp_path: Path) -> None:
         read_one(str(written(tmp_path / "n.csv", ["text", "label"], rows)), kind="regression")
 
 
-def test_decimal_commas_raise(tmp_path: Path) -> None:
+def test_regression_labels_with_decimal_commas_raise(tmp_path: Path) -> None:
     """A spreadsheet that divides by semicolons writes them so."""
     path = tmp_path / "n.csv"
     path.write_text("text;price\n" + "".join(f"t {i};{i % 30},50\n" for i in range(300)))
@@ -155,7 +155,7 @@ def test_decimal_commas_raise(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("odd", ["nan", "NaN", "-inf", "N/A"])
-def test_missing_number_raises_with_its_row(tmp_path: Path, odd: str) -> None:
+def test_regression_with_missing_number_raises_with_its_row(tmp_path: Path, odd: str) -> None:
     rows = [(f"t {i}", odd if i in (6, 9) else i / 4) for i in range(40)]
     path = str(written(tmp_path / "n.csv", ["text", "score"], rows))
     for kind in ("", "regression"):
@@ -172,7 +172,7 @@ def test_missing_number_raises_with_its_row(tmp_path: Path, odd: str) -> None:
     assert error.value.line == 2
 
 
-def test_plain_lines_are_texts_and_unknown_names_raise(tmp_path: Path) -> None:
+def test_read_table_of_plain_lines_has_one_column(tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("one\n\ntwo\n")
     assert read_table(tmp_path / "lines.txt").rows == [["one"], ["two"]]
     (tmp_path / "pairs.txt").write_text("one\ta\ntwo\n")

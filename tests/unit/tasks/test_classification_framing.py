@@ -42,7 +42,7 @@ def made(
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
-def test_head_reads_the_papers_vector(place: Path, slug: str) -> None:
+def test_head_reads_the_vector_of_the_paper(place: Path, slug: str) -> None:
     """By hand, of the frames padded by `collate`."""
     network, plan = made(place, slug)
     encoder = network.encoder
@@ -66,7 +66,7 @@ def test_head_reads_the_papers_vector(place: Path, slug: str) -> None:
 
 
 @pytest.mark.parametrize("slug", ["bert", "gpt1"])
-def test_both_indices_of_the_last_layer_are_equal(place: Path, slug: str) -> None:
+def test_features_index_of_last_layer_equals_minus_one(place: Path, slug: str) -> None:
     """By its own number the pooler is kept as by −1, and not one layer lower."""
     last = len(made(place, slug)[0].encoder.widths) - 1
     heads = [made(place, slug, changes=(f"task.features={name}",))[0] for name in ("", "-1", str(last))]
@@ -75,7 +75,7 @@ def test_both_indices_of_the_last_layer_are_equal(place: Path, slug: str) -> Non
     assert not made(place, slug, changes=(f"task.features={last - 1}",))[0].uses_pooler
 
 
-def test_both_orders_of_similar_texts_are_summed(place: Path) -> None:
+def test_similarity_logits_are_symmetric(place: Path) -> None:
     plan = make_plan("gpt1/finetune", place / "gpt1", str(place / "pair.csv"), changes=["task.frame=similar"])
     assert plan.examples["train"].each == 2
     model = Classifier(build_model(plan.recipe, plan.tokenizer), plan.tokenizer, plan.task, 32)
@@ -100,7 +100,7 @@ def test_mean_pool_ignores_padding(place: Path, slug: str) -> None:
 
 @pytest.mark.parametrize("slug", list(SPECS))
 @pytest.mark.parametrize("pooling", ["auto", "mean"])
-def test_packed_padded_and_single_examples_agree(place: Path, slug: str, pooling: str) -> None:
+def test_logits_of_packed_padded_and_single_examples_are_equal(place: Path, slug: str, pooling: str) -> None:
     network, plan = made(place, slug, "pair", pooling)
     model = Classifier(network, plan.tokenizer, plan.task, 128)
     rows = plan.data.splits["dev"]
@@ -114,7 +114,7 @@ def test_packed_padded_and_single_examples_agree(place: Path, slug: str, pooling
             assert np.allclose(network(batch).numpy(), together, atol=1e-5)
 
 
-def test_packed_and_padded_gradients_are_equal(place: Path) -> None:
+def test_gradients_of_packed_and_padded_batches_are_equal(place: Path) -> None:
     grads = []
     for pack in (True, False):
         network, plan = made(place, "bert")
@@ -144,7 +144,7 @@ def _tokens(place: Path) -> Any:
     return load_tokenizer(place / "roberta" / "tokenizer.json")
 
 
-def test_long_texts_are_truncated(place: Path) -> None:
+def test_encode_texts_truncates_long_texts(place: Path) -> None:
     network, plan = made(place, "bert")
     found, cut = encode_texts(
         network.encoder, plan.tokenizer, "entail", ["red " * 50, "red"], ["blue " * 5, "a"], length=20
@@ -162,7 +162,7 @@ def test_long_texts_are_truncated(place: Path) -> None:
 # ------------------------------------------------------------------------------------------------ the loss
 
 
-def test_loss_is_cross_entropy_or_squared_error(place: Path) -> None:
+def test_loss_equals_cross_entropy_or_squared_error(place: Path) -> None:
     network, plan = made(place, "bert", "colour")
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     loss = LabelObjective({}).loss(network, batch, None)

@@ -82,7 +82,7 @@ def text_of(sentences: int, first: int = 0) -> TaggedExamples:
     return TaggedExamples(ids, starts, np.zeros(len(starts) - 1, np.int64), words=zeros, word_starts=starts, tags=zeros)
 
 
-def test_tasks_are_drawn_by_the_root_of_their_size() -> None:
+def test_tasks_are_sampled_by_square_root_of_size() -> None:
     np.testing.assert_allclose(probabilities([100, 400, 2500]), [10 / 80, 20 / 80, 50 / 80])
     text = MixedExamples(("a", "b", "c"), (text_of(4), text_of(16), text_of(100)))
     counts = Counter(islice(draw_tasks(text, 3), 20_000))
@@ -96,7 +96,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @pytest.mark.parametrize("unlabeled", [True, False])
-def test_batches_take_turns_and_batch_k_is_made_of_the_seed_and_k_alone(unlabeled: bool) -> None:
+def test_batches_alternate_and_depend_only_on_seed_and_step(unlabeled: bool) -> None:
     text = MixedExamples(("a", "b"), (text_of(30), text_of(90, 1000)), text_of(50, 5000) if unlabeled else None)
     objective = CrossViewObjective({"rows": 4})
     found = list(islice(objective.batches(text, 5, 0), 200))
@@ -126,7 +126,7 @@ def words_of(text: TaggedExamples, i: int) -> list[str]:
     return ["".join(chr(c) for c in row if c < 256) for row in rows]
 
 
-def test_text_is_split_once_into_sentences_of_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unlabeled_text_is_split_into_sentences_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     (tmp_path / "text.txt").write_text((TEXT + "History\n\n") * 5)
     first, second = ("The U.S. has said so in 1990 .", "Nobody else ( as it seems ) has ever said that it is n't so .")
@@ -154,7 +154,7 @@ def test_text_is_split_once_into_sentences_of_words(tmp_path: Path, monkeypatch:
         read_untagged(corpus, tokenizer, 12, 7, 3)
 
 
-def test_text_that_is_not_there_is_asked_for(data: Path, tmp_path: Path) -> None:
+def test_missing_unlabeled_text_raises_before_the_folder_exists(data: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as problem:
         learnt(str(data), tmp_path / "run", small(data, "phase.0.objective.unlabeled=nowhere.txt"))
     assert problem.value.value == "nowhere.txt"
@@ -164,7 +164,7 @@ def test_text_that_is_not_there_is_asked_for(data: Path, tmp_path: Path) -> None
 # ------------------------------------------------------------------------------------------------ through the loop
 
 
-def test_a_run_is_a_tagger_and_labels_alone_are_one_key_away(data: Path, tmp_path: Path) -> None:
+def test_cvt_run_predicts_tags_and_trains_without_unlabeled_text(data: Path, tmp_path: Path) -> None:
     found = learnt(str(data), tmp_path / "run", small(data, "task.train_fraction=0.5", steps=120))
     assert found.metric == "span_f1"
     assert found.results[0]["examples"] == {"train": 100, "dev": 40, "test": 40}
@@ -178,7 +178,7 @@ def test_a_run_is_a_tagger_and_labels_alone_are_one_key_away(data: Path, tmp_pat
     assert plan.examples["train"].turns == 1
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> None:
     own = small(data, "phase.0.save=0", "phase.0.log=1")
     learnt(both(data), tmp_path / "whole", own)
     asked = iter(range(1000))
@@ -191,7 +191,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: P
     assert transfer.read_result(tmp_path / "whole")["test"] == transfer.read_result(tmp_path / "parts")["test"]  # type: ignore[index]
 
 
-def test_other_text_without_tags_is_another_run(data: Path, tmp_path: Path) -> None:
+def test_resume_with_changed_unlabeled_text_raises(data: Path, tmp_path: Path) -> None:
     own = small(data, "phase.0.save=0")
     asked = iter(range(1000))
     learnt(str(data), tmp_path / "run", own, stop=lambda: next(asked) >= 10)
@@ -216,7 +216,7 @@ def several(data: Path) -> Path:
     return out
 
 
-def test_each_task_has_its_own_mistakes(data: Path, several: Path) -> None:
+def test_error_analysis_lists_mistakes_per_task(data: Path, several: Path) -> None:
     names, capitals = both(data).split(" + ")
     found = {one["task"]: one for one in (transfer.read_errors(several) or {})["tasks"]}
     assert found.keys() == {names, capitals}
@@ -228,7 +228,7 @@ def test_each_task_has_its_own_mistakes(data: Path, several: Path) -> None:
     assert names in (several / "report.html").read_text()
 
 
-def test_several_tasks_share_an_encoder_and_each_is_learnt(data: Path, several: Path) -> None:
+def test_several_tasks_share_an_encoder_and_all_are_learned(data: Path, several: Path) -> None:
     result: Any = transfer.read_result(several)
     names, capitals = both(data).split(" + ")
     assert result["metric"] == "mean"
@@ -243,7 +243,7 @@ def test_several_tasks_share_an_encoder_and_each_is_learnt(data: Path, several: 
     assert found[1][names].tags == ()
 
 
-def test_tags_of_all_tasks_are_written_into_one_file(data: Path, several: Path, tmp_path: Path) -> None:
+def test_predict_command_writes_tags_of_all_tasks_into_one_file(data: Path, several: Path, tmp_path: Path) -> None:
     names, capitals = both(data).split(" + ")
     (tmp_path / "new.txt").write_text("mister Zuze went to Wuwepolis.\n\nthe king met mister Karo Wim.\n")
     for ending in (".conll", ".tsv", ".jsonl"):
@@ -262,7 +262,7 @@ def test_tags_of_all_tasks_are_written_into_one_file(data: Path, several: Path, 
     assert json.loads(said.stdout)["labels"][capitals] == ["NAME", "WORD"]
 
 
-def test_data_sets_are_named_with_their_columns(data: Path) -> None:
+def test_read_tag_data_parses_names_with_columns(data: Path) -> None:
     found = read_tag_data(f"{data}:1 + {data.parent / 'capitals'}")
     assert isinstance(found, MixedTagDataset)
     assert found.names == (f"{data}:1", str(data.parent / "capitals"))
@@ -277,7 +277,7 @@ def test_data_sets_are_named_with_their_columns(data: Path) -> None:
     assert error.value.key == "label"
 
 
-def test_what_does_not_go_together_is_said(data: Path) -> None:
+def test_incompatible_recipe_settings_raise(data: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
         make_plan("tagger/tiny", "", both(data), device="cpu")
     assert error.value.key == "data"
@@ -291,7 +291,7 @@ def test_what_does_not_go_together_is_said(data: Path) -> None:
     assert error.value.value == "tagging"
 
 
-def test_a_share_of_the_labels_is_one_of_every_task(data: Path) -> None:
+def test_train_fraction_applies_to_every_task(data: Path) -> None:
     plan = make_plan("cvt/tiny", "", both(data), changes=small(data), device="cpu")
     train = plan.examples["train"]
     few = plan.task.sample(train, 0.1, 3)

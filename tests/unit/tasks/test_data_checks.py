@@ -25,7 +25,7 @@ def notes(train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], numb
 PLAIN = [("one", "a"), ("two", "b")]
 
 
-def test_clean_rows_get_no_notes() -> None:
+def test_checks_of_clean_rows_add_no_notes() -> None:
     assert notes(PLAIN, [("three", "a")]) == []
 
 
@@ -58,7 +58,7 @@ def test_near_duplicates_of_train_are_reported() -> None:
     assert notes([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # texts of punctuation alone stay different
 
 
-def test_test_rows_in_dev_are_reported() -> None:
+def test_rows_of_test_in_dev_are_reported() -> None:
     """They are not part of test_unseen, so the user must know."""
     splits = {"train": rows(*PLAIN), "dev": rows(("x", "a")), "test": rows(("x", "a"), ("one", "a"), ("y", "b"))}
     in_train, in_dev = check_splits(splits)
@@ -83,7 +83,7 @@ def test_pairs_match_if_both_texts_match() -> None:
     assert close.startswith("1 of 3 rows of dev")
 
 
-def test_checks_drop_no_rows(tmp_path: Path) -> None:
+def test_checks_keep_all_rows(tmp_path: Path) -> None:
     examples = [("same", "a")] * 6 + [("Same!", "b")] * 6 + [("", "a")] * 3
     data = read_one(str(written(tmp_path / "d.csv", ["text", "label"], examples)))
     assert sum(len(some) for some in data.splits.values()) == 15

@@ -83,7 +83,7 @@ def test_snli_reads_json_lines_and_tables(place: Path, ending: str, made: Any) -
         read_one("SNLI")
 
 
-def test_multinli_reads_its_authors_files(place: Path) -> None:
+def test_multinli_reads_original_author_files(place: Path) -> None:
     for part in ("train", "dev_matched", "dev_mismatched"):
         put(place / f"multinli_1.0/multinli_1.0_{part}.jsonl", as_json(PAIRS))
     data = read_one("MNLI")
@@ -196,7 +196,7 @@ def test_malformed_glue_row_raises_with_its_line(place: Path, name: str, file: s
     assert (error.value.path, error.value.line) == (str(path), line)
 
 
-def test_names_are_found_and_unknown_ones_explained(place: Path) -> None:
+def test_find_benchmark_by_name_and_unknown_name_raises_with_hint(place: Path) -> None:
     assert find_benchmark("snli") is BENCHMARKS["SNLI"]
     assert find_benchmark("agnews") is BENCHMARKS["AG-News"]
     for task in BENCHMARKS.values():

@@ -59,7 +59,7 @@ def test_glue_task_reads_its_official_files(
     assert read_one(f"glue/{name.lower()}").fingerprint == data.fingerprint
 
 
-def test_headline_metrics_are_glues() -> None:
+def test_headline_metrics_equal_those_of_glue() -> None:
     headlines = {name: task.metrics[0] for name, task in BENCHMARKS.items() if not task.catalog}
     assert headlines == {
         "CoLA": "mcc",
@@ -85,7 +85,7 @@ def test_truncated_rows_and_disputed_pairs_are_counted(glue: Path) -> None:
     assert len(data.splits["mismatched"]) == 1
 
 
-def test_missing_or_foreign_files_raise(glue: Path) -> None:
+def test_missing_or_unrelated_glue_files_raise(glue: Path) -> None:
     (glue / "RTE/dev.tsv").unlink()
     with pytest.raises(DataError, match=r"dev\.tsv") as error:
         read_one("RTE")
@@ -101,7 +101,7 @@ def test_missing_or_foreign_files_raise(glue: Path) -> None:
         read_one("CoLA", Columns("text"))
 
 
-def test_mrpc_reads_microsofts_files(glue: Path) -> None:
+def test_mrpc_reads_original_microsoft_files(glue: Path) -> None:
     folder = glue / "MRPC"
     rows = "".join(f"{i % 2}\t{i}\t{i + 100}\tFirst {i}.\tSecond {i}.\n" for i in range(40))
     header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n"

@@ -55,14 +55,14 @@ def test_imported_files_read_the_same(home: Path, name: str, monkeypatch: pytest
     }
 
 
-def test_import_keeps_mrpcs_dev_ids(home: Path) -> None:
+def test_import_of_mrpc_keeps_dev_ids(home: Path) -> None:
     rows = "".join(f"{i // 2 % 2}\t{i}\t{i + 1}\tOne {i}.\tTwo {i}.\n" for i in range(0, 80, 2))
     train = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String\n" + rows
     bring_in("MRPC", put(home, {"msr_paraphrase_train.txt": train, "dev_ids.tsv": "4\t5\n70\t71\n"}))
     assert read_one("MRPC").splits["dev"].texts == ["One 4.", "One 70."]
 
 
-def test_cola_reads_its_authors_files(home: Path) -> None:
+def test_cola_reads_original_author_files(home: Path) -> None:
     files = {
         "in_domain_train.tsv": "gj04\t1\t\tOur friends came.\ngj04\t0\t*\tCame friends our.\n",
         "in_domain_dev.tsv": "gj04\t1\t\tThe sailors sang.\n",
@@ -81,7 +81,7 @@ def test_cola_reads_its_authors_files(home: Path) -> None:
     assert error.value.line == 1
 
 
-def test_sts_b_reads_its_authors_files(home: Path) -> None:
+def test_sts_b_reads_original_author_files(home: Path) -> None:
     line = 'main-captions\tMSRvid\t2012test\t000{}\t{}\tA "{} plane.\tAn air plane.\n'
     files = {
         f"sts-{split}.csv": line.format(1, "5.000", split) + line.format(2, "0.500", split).strip() + "\thttp://a\tb\n"

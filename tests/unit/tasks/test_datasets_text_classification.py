@@ -71,7 +71,7 @@ def trees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "sst-5" / "trees"
 
 
-def test_sst_reads_the_treebanks_trees(trees: Path) -> None:
+def test_sst_reads_treebank_trees(trees: Path) -> None:
     five = read_one("SST-fine").splits
     assert five["train"].texts == ["It 's great", "( dull )", "Hmmm", "1/2", "No"]
     assert five["train"].labels == ["3", "1", "2", "4", "0"]

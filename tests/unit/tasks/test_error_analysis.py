@@ -38,7 +38,7 @@ def rows(n: int) -> Rows:
 # ------------------------------------------------------------------------------------------------ numbers
 
 
-def test_most_confident_mistakes_come_first() -> None:
+def test_analyze_classes_sorts_mistakes_by_confidence() -> None:
     probabilities = np.array([[0.9, 0.1], [0.3, 0.7], [0.2, 0.8], [0.6, 0.4]])
     found = analyze_classes(("no", "yes"), np.array([1, 0, 1, 1]), probabilities, rows(4))
     assert found["confusion"] == [[0, 1], [2, 1]]
@@ -51,7 +51,7 @@ def test_most_confident_mistakes_come_first() -> None:
     assert found["calibration"]["error"] == pytest.approx((0.9 + 0.7 + 0.2 + 0.6) / 4)
 
 
-def test_many_classes_and_long_texts_are_truncated() -> None:
+def test_analyze_classes_truncates_many_classes_and_long_texts() -> None:
     n = MAX_CLASSES + 1
     draw = np.random.default_rng(0)
     labels = [f"c{i}" for i in range(n)]
@@ -63,7 +63,7 @@ def test_many_classes_and_long_texts_are_truncated() -> None:
     assert found["mistakes"][0]["second"] == "y"
 
 
-def test_largest_errors_come_first() -> None:
+def test_analyze_numbers_sorts_by_absolute_error() -> None:
     found = analyze_numbers(np.array([1.0, 2.0, 3.0]), np.array([1.5, 2.0, 1.0]), rows(3))
     assert found["mean_absolute_error"] == pytest.approx(2.5 / 3)
     assert found["root_mean_square_error"] == pytest.approx(np.sqrt((0.25 + 4) / 3))
@@ -72,7 +72,7 @@ def test_largest_errors_come_first() -> None:
     ]  # fmt: skip
 
 
-def test_tags_are_scored_by_type_and_sentence() -> None:
+def test_analyze_tags_scores_types_and_sentences() -> None:
     names = ("O", "S-LOC", "S-PER")
     gold = [np.array([1, 0]), np.array([2, 1])]  # LOC O · PER LOC
     predicted = [np.array([1, 0]), np.array([1, 1])]
@@ -187,14 +187,14 @@ def test_report_escapes_data() -> None:
     assert_self_contained(page)
 
 
-def test_class_names_wrap_in_tables() -> None:
+def test_report_wraps_class_names_in_tables() -> None:
     """Otherwise a phone would not show the numbers next to a long name."""
     page = render(report_data())
     assert '<th scope="row" class="model"><span class="class">no &amp; yes</span></th>' in page
     assert ".class { display: block; max-width: 24em; white-space: normal;" in page
 
 
-def test_attributions_become_colors() -> None:
+def test_report_colors_words_by_attribution() -> None:
     page = render(report_data())
     assert '<span class="f2" title="+0.500">' in page  # half of the greatest, two or three of five
     assert '<span class="g5" title="-1.000">b</span>' in page
@@ -212,7 +212,7 @@ def part(page: str, name: str) -> str:
 LEGEND, AT_LENGTH = 'class="legend"', "integrated gradients"
 
 
-def test_colors_have_a_legend_and_one_explanation() -> None:
+def test_report_has_a_color_legend_and_one_explanation() -> None:
     """The explanation is where colors first appear."""
     some = report_data()
     page = render(some)
@@ -230,7 +230,7 @@ def test_colors_have_a_legend_and_one_explanation() -> None:
     assert AT_LENGTH in part(page, "correct")
 
 
-def test_colors_of_numbers_raise_or_lower() -> None:
+def test_report_of_regression_explains_what_raises_or_lowers_the_number() -> None:
     errors = analyze_numbers(np.array([1.0, 2.0]), np.array([1.5, 2.0]), rows(2))
     errors["mistakes"][0] |= {"words": [["text", "0"]], "weights": [[0.5, -1.0]]}
     whole = {"split": "dev", "kind": "regress", "attribution": {"method": "integrated gradients"}, **errors}
@@ -242,7 +242,7 @@ def test_colors_of_numbers_raise_or_lower() -> None:
     assert "mean of all numbers that can be generated" in part(page, "mistakes")
 
 
-def test_texts_too_long_for_colors_are_reported() -> None:
+def test_report_says_which_texts_are_too_long_for_colors() -> None:
     errors = analyze_classes(["a", "b"], np.array([1]), np.array([[0.9, 0.1]]), rows(1))
     how = {"method": AT_LENGTH, "examples": 0, "of": 1, "too_long": 1}
     page = render(report_data(errors={"split": "dev", "kind": "classify", "attribution": how, **errors}))
@@ -250,7 +250,7 @@ def test_texts_too_long_for_colors_are_reported() -> None:
     assert "too long for attributions" in part(page, "mistakes")
 
 
-def test_each_task_has_its_own_class_balance() -> None:
+def test_report_of_several_tasks_shows_class_balance_per_task() -> None:
     one = analyze_classes(["a", "b"], np.array([0, 1]), np.array([[0.9, 0.1], [0.1, 0.9]]), rows(2))
     errors = {"split": "dev", "kind": "several", "tasks": [{"task": "x", **one}, {"task": "y", **one}]}
     shares = {"x": {"a": 0.25, "b": 0.75}, "y": {"a": 0.4, "b": 0.6}}
@@ -259,7 +259,7 @@ def test_each_task_has_its_own_class_balance() -> None:
     assert shown.count("Share of training") == 2
 
 
-def test_large_confusion_matrix_shows_the_worst_classes() -> None:
+def test_report_of_large_confusion_matrix_shows_the_worst_classes() -> None:
     n = 40
     gold, said = np.arange(n), np.arange(n)
     said[:3] = [1, 2, 0]
@@ -271,7 +271,7 @@ def test_large_confusion_matrix_shows_the_worst_classes() -> None:
     assert not re.search(r"class39\b[^<]* of ", page)
 
 
-def test_epochs_are_counted_across_phases() -> None:
+def test_report_counts_epochs_across_phases() -> None:
     """Three phases; the first trains a language model and has no accuracy."""
     log = [{"event": "valid", "index": 0, "epoch": 9.0, "valid": 5.0, "perplexity": 148.4}]
     log += [
@@ -290,7 +290,7 @@ def test_report_without_mistakes_says_so() -> None:
     assert "None: all 2 examples are correct." in Page(page).text
 
 
-def test_other_scripts_and_empty_texts_are_shown(place: Path, tmp_path: Path) -> None:
+def test_report_shows_other_scripts_and_empty_texts(place: Path, tmp_path: Path) -> None:
     draw = random.Random(1)
     texts = [("東京は red", "はい"), ("", "いいえ"), ("שלום blue", "はい")]
     texts += [(sentence(draw, word), label) for word, label in (("red", "はい"), ("blue", "いいえ")) for _ in range(20)]

@@ -26,7 +26,7 @@ def answer(*texts: tuple[str, float]) -> list[Answer]:
     return [Answer(str(i), text, text, p, 0.0, 0.0) for i, (text, p) in enumerate(texts)]
 
 
-def test_answers_match_hand_computed_scores() -> None:
+def test_analyze_answers_equals_hand_computation() -> None:
     """Correct up to case and articles; half right; no answer where there is one; an answer where there is none."""
     questions = ask(("Denver", "the Broncos"), ("Denver Broncos",), ("Carolina",), ())
     found = analyze_answers(questions, answer(("The broncos", 0.9), ("Denver", 0.8), ("", 0.6), ("Denver", 0.7)), True)
@@ -42,7 +42,7 @@ def test_answers_match_hand_computed_scores() -> None:
     assert found["calibration"]["error"] == pytest.approx((0.1 + 0.8 + 0.6 + 0.7) / 4)
 
 
-def test_long_passage_is_cut_around_the_answer() -> None:
+def test_analyze_answers_cuts_long_passage_around_the_answer() -> None:
     context = "x " * 5_000 + "Denver" + " y" * 5_000
     question = Question("0", "q?", context, ("Denver",), (10_000,))
     (one,) = analyze_answers([question], answer(("x", 0.5)), False)["mistakes"]
@@ -50,7 +50,7 @@ def test_long_passage_is_cut_around_the_answer() -> None:
     assert len(one["text"]) <= MAX_TEXT_LENGTH + 1
 
 
-def test_choices_match_hand_computed_scores() -> None:
+def test_analyze_choices_equals_hand_computation() -> None:
     rows = Rows(["c0", "c1"], ["q0", "q1"], ["1", "0"], None, [("a", "b", "c"), ("d", "e")])
     found = analyze_choices(rows, np.array([[0.5, 0.3, 0.2], [0.9, 0.1, 0.0]]))
     assert (found["examples"], found["wrong"]) == (2, 1)
@@ -79,7 +79,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("recipe", "data"), [("bert/span", "asked.csv"), ("bert/choice", "ends.csv")])
-def test_report_of_answers_and_choices(recipe: str, data: str, place: Path, tmp_path: Path) -> None:
+def test_report_of_answers_and_choices_has_its_sections(recipe: str, data: str, place: Path, tmp_path: Path) -> None:
     outcome = transfer.run(recipe, place / "bert", str(place / data), tmp_path / "run", changes=SHORT, device="cpu")
     found = transfer.read_errors(tmp_path / "run")
     assert found is not None

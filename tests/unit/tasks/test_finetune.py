@@ -131,7 +131,7 @@ def test_several_seeds_give_a_mean_and_an_interval(place: Path) -> None:
 
 
 @pytest.mark.parametrize(("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "gpt1/finetune")])
-def test_interrupted_run_resumes_to_the_same_bits(place: Path, slug: str, recipe: str) -> None:
+def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe: str) -> None:
     changes = [*QUICK[:2], "phase.0.epochs=2", "task.dropout=0.1", "model.dropout=0.1"]
     options = {"changes": changes, "device": "cpu", "seed": 4}
     data = str(place / "pair.csv")

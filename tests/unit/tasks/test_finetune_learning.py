@@ -15,7 +15,7 @@ CHANGES = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.drop
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
-def test_single_text_task_is_learned(slug: str, tmp_path: Path) -> None:
+def test_classification_run_learns_single_text_task(slug: str, tmp_path: Path) -> None:
     data = written(tmp_path / "colour.csv", ["text", "label"], coloured(300))
     run_of(tmp_path / "run", slug)
     changes = [*CHANGES, "phase.0.epochs=8"]
@@ -29,7 +29,7 @@ def test_single_text_task_is_learned(slug: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "bert/finetune"), ("lstm", "gpt1/finetune")]
 )
-def test_pair_task_is_learned(slug: str, recipe: str, tmp_path: Path) -> None:
+def test_classification_run_learns_pair_task(slug: str, recipe: str, tmp_path: Path) -> None:
     """Both name a colour, and the second one's is asked for."""
     data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(500))
     run_of(tmp_path / "run", slug)
@@ -39,7 +39,7 @@ def test_pair_task_is_learned(slug: str, recipe: str, tmp_path: Path) -> None:
     assert found.results[0]["kind"] == "pair_classification"
 
 
-def test_regression_is_learned(tmp_path: Path) -> None:
+def test_regression_run_learns_to_count(tmp_path: Path) -> None:
     data = written(tmp_path / "count.csv", ["text", "label"], counted(300))
     run_of(tmp_path / "run")
     changes = [*CHANGES, "phase.0.epochs=8"]

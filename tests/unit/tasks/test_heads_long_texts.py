@@ -79,7 +79,7 @@ def test_chunks_equal_full_backpropagation_if_the_window_covers_the_text(
 
 
 @pytest.mark.parametrize("pooling", ["auto", "last", "mean", "max", "concat"])
-def test_poolings_agree_with_and_without_chunks(pooling: str) -> None:
+def test_pooling_with_chunks_equals_pooling_without(pooling: str) -> None:
     lengths = (9, 5, 8)
     said, _ = learnt(headed("lstm", pooling=pooling), texts(*lengths, packs=False))
     found, _ = learnt(headed("lstm", 4, 20, pooling=pooling), texts(*lengths, packs=True))
@@ -89,7 +89,7 @@ def test_poolings_agree_with_and_without_chunks(pooling: str) -> None:
 # ------------------------------------------------------------------------------------------------ long ones
 
 
-def test_window_starts_at_a_chunk() -> None:
+def test_window_starts_at_a_chunk_boundary() -> None:
     """Those that begin among the last 7 tokens: of 11 by 3, the ones at 6 and 9 (fastai: sl − i <= max_len)."""
     assert tokens_before_window([11, 7, 8, 9, 10, 13, 1], 3, 7).tolist() == [6, 0, 3, 3, 3, 6, 0]
     assert tokens_before_window([11, 100], 3, 0).tolist() == [0, 0]
@@ -137,7 +137,7 @@ def test_tokens_before_the_window_have_no_gradient(name: str) -> None:
         ("lstm", True, False, False),  # each token has a mask of its own
     ],
 )
-def test_memory_of_a_long_text_is_that_of_the_window(name: str, training: bool, frozen: bool, pieces: bool) -> None:
+def test_memory_of_a_long_text_is_bounded_by_the_window(name: str, training: bool, frozen: bool, pieces: bool) -> None:
     """No piece but those kept is in the graph, and no row is padded to the longest one.
 
     Where no dropout is drawn for each piece, what lies before is read 2,048 tokens at a time: whole pieces of it.
@@ -166,7 +166,7 @@ def test_memory_of_a_long_text_is_that_of_the_window(name: str, training: bool, 
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
-def test_reading_many_chunks_at_once_changes_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_logits_are_independent_of_chunks_read_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """As one piece after the other."""
     batch = texts(5000, 9, 700, packs=True)
     network = headed(name, 4, 12)
@@ -187,7 +187,7 @@ def test_networks_with_locked_dropout_are_flagged(name: str) -> None:
     assert network.has_locked_dropout == bool((gone == gone[:, :1]).all())
 
 
-def test_without_dropout_chunks_draw_nothing() -> None:
+def test_awd_lstm_has_locked_dropout_only_with_a_dropout_rate() -> None:
     cls = model_class("awd-lstm")
     names = ("words", "input", "between", "output", "connections", "input_connections")
     for name in ("", *names):
@@ -262,7 +262,7 @@ def test_long_texts_before_the_window_are_noted(tmp_path: Path, long: int, told:
     assert sum(batch.inputs.ids.numel() for batch in batches) == len(train.ids)
 
 
-def test_stateless_networks_truncate(tmp_path: Path) -> None:
+def test_stateless_networks_truncate_long_texts(tmp_path: Path) -> None:
     data = written(tmp_path / "long.csv", ["text", "label"], [(f"{'old ' * 60}{t}", c) for t, c in coloured(60)])
     run_of(tmp_path / "run", "bert")
     plans: list[Any] = []

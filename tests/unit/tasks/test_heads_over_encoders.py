@@ -75,14 +75,14 @@ def task_of(kind: str, **more: Any) -> Any:
     return task_class(kind).parse({"kind": kind, **TABLES.get(kind, {}), **more}, "test")
 
 
-def test_every_network_and_kind_is_tested() -> None:
+def test_shapes_cover_every_network_that_encodes() -> None:
     embeds = {slug for slug in MODELS if hasattr(model_class(slug), "encode") and not tags(slug)}
     assert embeds == set(SHAPES)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in MODELS if tags(slug)])
 @pytest.mark.parametrize("kind", ["classification", "question_answering", "multiple_choice"])
-def test_character_taggers_only_tag(slug: str, kind: str) -> None:
+def test_character_tagger_with_other_head_raises(slug: str, kind: str) -> None:
     recipe = load_recipe(f"{slug}/tiny")
     tokenizer, cls = tokenizer_of(slug), model_class(slug)
     network = cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
@@ -174,7 +174,7 @@ def test_head_trains_saves_and_reloads(slug: str, name: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "is_conditional", False)])
-def test_conditional_networks_generate_their_labels(slug: str, tmp_path: Path) -> None:
+def test_seq2seq_networks_generate_their_labels(slug: str, tmp_path: Path) -> None:
     """Costs are those of the language model by itself, whatever the network; learning reaches all of it."""
     network, tokenizer = network_of(slug)
     labels = ("far", "a river", "old king")

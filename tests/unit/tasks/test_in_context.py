@@ -43,7 +43,7 @@ class Fixed(TextModel):
         return [Score(self.cost(g, t), len(t), 1, len(t)) for g, t in zip(given, texts, strict=True)]
 
 
-def test_what_is_asked_and_how_it_is_normalised() -> None:
+def test_predict_asks_for_every_label_and_normalizes_by_length() -> None:
     lm = Fixed(lambda given, text: 10.0 if "red" in text else 12.0)
     (found,) = ZeroShotClassifier(lm, LABELS).predict(["A fine day."])
     assert lm.seen == [("A fine day. This text is about", f" {label}.") for label in LABELS]
@@ -52,7 +52,7 @@ def test_what_is_asked_and_how_it_is_normalised() -> None:
     assert list(found.probabilities.values()) == pytest.approx([p / sum(each) for p in each])
 
 
-def test_calibration_takes_off_what_a_label_is_worth_alone() -> None:
+def test_calibration_subtracts_each_labels_prior_score() -> None:
     """After the text red costs 4 and blue 5; without a text red costs 3, so the text speaks against it."""
     costs = {(True, True): 4.0, (True, False): 5.0, (False, True): 3.0, (False, False): 9.0}
     lm = Fixed(lambda given, text: costs["text:" in given, "red" in text])
@@ -62,13 +62,13 @@ def test_calibration_takes_off_what_a_label_is_worth_alone() -> None:
     assert ("This text is about", " red.") in lm.seen
 
 
-def test_the_text_may_stand_inside_the_template() -> None:
+def test_template_with_text_placeholder_inserts_the_text() -> None:
     lm = Fixed(lambda given, text: 1.0)
     ZeroShotClassifier(lm, LABELS, "News: {text}\nTopic: {label}").predict(["It {label} rains."])
     assert lm.seen[0] == ("News: It {label} rains.\nTopic:", " red")
 
 
-def test_two_texts_where_the_template_has_both() -> None:
+def test_template_with_second_placeholder_needs_pairs() -> None:
     lm = Fixed(lambda given, text: 1.0)
     asked = ZeroShotClassifier(lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")])
     assert asked.is_pair
@@ -84,7 +84,7 @@ def test_two_texts_where_the_template_has_both() -> None:
 
 
 @pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])
-def test_from_left_to_right_it_is_the_models_own_score(tmp_path: Path, slug: str) -> None:
+def test_scores_of_causal_model_equal_its_log_likelihood(tmp_path: Path, slug: str) -> None:
     lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
     found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
     for i, text in enumerate(TEXTS):
@@ -94,7 +94,7 @@ def test_from_left_to_right_it_is_the_models_own_score(tmp_path: Path, slug: str
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
-def test_what_sees_both_sides_has_a_pseudo_likelihood(tmp_path: Path, slug: str) -> None:
+def test_scores_of_masked_model_equal_its_pseudo_likelihood(tmp_path: Path, slug: str) -> None:
     lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
     found = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS[:1])
     text = f"{TEXTS[0]} it is red"
@@ -123,7 +123,7 @@ def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
     return costs
 
 
-def test_what_makes_a_text_from_a_source_writes_the_label() -> None:
+def test_scores_of_seq2seq_model_equal_cost_of_generating_the_label() -> None:
     lm = translator(0)
     found = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS)
     source = [*lm.tokenizer.encode(f"{TEXTS[1]} it is").ids.tolist(), lm.end]
@@ -132,7 +132,7 @@ def test_what_makes_a_text_from_a_source_writes_the_label() -> None:
         assert found[1, 0] == pytest.approx(-np.mean(steps(lm, source, target)), abs=1e-4)
 
 
-def test_what_mends_texts_writes_the_label_in_its_place() -> None:
+def test_scores_of_span_infilling_model_equal_cost_of_filling_in_the_label() -> None:
     lm = translator(4)
     lm.fills_spans = True
     found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
@@ -144,12 +144,12 @@ def test_what_mends_texts_writes_the_label_in_its_place() -> None:
     assert found[0, 0] == pytest.approx(-np.mean(costs[1:]), abs=1e-4)
 
 
-def test_an_impossible_label_has_no_share() -> None:
+def test_softmax_of_infinite_costs_gives_zero_probability() -> None:
     found = softmax(np.array([[-math.inf, -1.0], [-math.inf, -math.inf], [0.0, 0.0]]))
     np.testing.assert_allclose(found, [[0, 1], [0.5, 0.5], [0.5, 0.5]])
 
 
-def test_what_is_to_be_known_is_told(tmp_path: Path) -> None:
+def test_predict_notes_unknown_label_words_and_truncated_texts(tmp_path: Path) -> None:
     lm = nextword.load(run_of(tmp_path / "lstm", "lstm"), device="cpu")
     notes: list[str] = []
     ZeroShotClassifier(lm, ["red", "zweiback"], "so {label}").predict(["the king"], notes=notes)
@@ -180,7 +180,7 @@ def test_invalid_labels_or_template_name_the_key(labels: list[str], template: st
     assert error.value.key == key
 
 
-def test_a_model_that_scores_nothing() -> None:
+def test_classifier_over_model_without_score_raises() -> None:
     lm = Fixed(lambda *_: 1.0)
     lm.disable("score")
     with pytest.raises(Unsupported) as error:
@@ -188,7 +188,7 @@ def test_a_model_that_scores_nothing() -> None:
     assert error.value.ability == "score"
 
 
-def test_solved_examples_stand_before_every_text_in_the_same_words() -> None:
+def test_few_shot_examples_precede_every_text_in_the_same_template() -> None:
     lm = Fixed(lambda given, text: 1.0)
     solved = [("It rains.", "dark blue"), ("Fire!", "red")]
     ZeroShotClassifier(lm, LABELS, "{text} It is {label}.", solved=solved, calibrate=True).predict(["A day."])
@@ -199,7 +199,7 @@ def test_solved_examples_stand_before_every_text_in_the_same_words() -> None:
     ]
 
 
-def test_examples_are_drawn_class_after_class() -> None:
+def test_draw_shots_balances_classes() -> None:
     texts, labels = [f"t{i}" for i in range(40)], ["a"] * 30 + ["b"] * 8 + ["c"] * 2
     found = draw_shots(texts, labels, 9, seed=3)
     assert (
@@ -213,7 +213,7 @@ def test_examples_are_drawn_class_after_class() -> None:
     assert len(draw_shots(texts, labels, 99, seed=0)) == 40
 
 
-def test_examples_that_do_not_fit_the_window_are_told(tmp_path: Path) -> None:
+def test_predict_notes_few_shot_examples_that_exceed_the_window(tmp_path: Path) -> None:
     lm: Any = nextword.load(run_of(tmp_path / "gpt1", "gpt1"), device="cpu")
     notes: list[str] = []
     solved = [("the old king went far to the house", "red")] * 8

@@ -22,7 +22,7 @@ from nextword.tasks.text_data import read_one
 SCORES = tuple(f"{i // 5}.{i % 5 * 2}" for i in range(26))  # "0.0", "0.2" … "5.0"
 
 
-def test_the_strings_of_the_paper() -> None:
+def test_number_strings_equal_those_of_t5() -> None:
     assert (SCORES[0], SCORES[1], SCORES[13], SCORES[-1]) == ("0.0", "0.2", "2.6", "5.0")
     assert number_strings(["5.000", "0.000", "2.333"]) == SCORES
     assert number_strings(["5", "0"], 0.2) == SCORES
@@ -38,19 +38,19 @@ def test_the_strings_of_the_paper() -> None:
         *(("-3", "0.0"), ("6.2", "5.0")),  # that no training row had
     ],
 )
-def test_the_nearest_is_learnt(label: str, said: str) -> None:
+def test_nearest_string_of_label_equals_expected_string(label: str, said: str) -> None:
     (place,) = nearest_strings([label], SCORES)
     assert SCORES[place] == said
 
 
-def test_numbers_in_the_middle_as_in_float32() -> None:
+def test_nearest_strings_round_halves_as_t5_in_float32() -> None:
     """tf.round(x · 5) / 5, as T5's own code has it, rounds halves to even numbers, too; numpy does the same."""
     labels = [f"{i / 100:.2f}" for i in range(501)]
     theirs = np.round(np.array(labels, np.float32) * np.float32(5)).astype(int)
     assert nearest_strings(labels, SCORES).tolist() == theirs.tolist()
 
 
-def test_sts_b_as_t5_has_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nearest_strings_of_sts_b_equal_t5(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
     splits = read_one("STS-B").splits
     assert number_strings(splits["train"].labels or [], 0.2) == number_strings(splits["train"].labels or []) == SCORES
@@ -77,7 +77,7 @@ def test_sts_b_as_t5_has_it(shared: Path, monkeypatch: pytest.MonkeyPatch) -> No
         (["1e-7", "9e-7"], "1E-7"),
     ],
 )
-def test_the_usual_step(labels: list[str], step: str) -> None:
+def test_default_step_gives_at_most_27_distinct_strings(labels: list[str], step: str) -> None:
     assert default_step(labels) == Decimal(step)
     found = number_strings(labels)
     assert 2 <= len(found) <= 27
@@ -85,7 +85,7 @@ def test_the_usual_step(labels: list[str], step: str) -> None:
     assert "e" not in "".join(found).lower()
 
 
-def test_how_they_are_written() -> None:
+def test_number_strings_have_the_decimals_of_the_step() -> None:
     assert number_strings(["1", "5", "3"]) == ("1", "2", "3", "4", "5")
     assert number_strings(["-0.3", "0.3"], 0.2) == ("-0.4", "-0.2", "0.0", "0.2", "0.4")
     assert number_strings(["0.1", "1.1"], 0.25) == ("0.00", "0.25", "0.50", "0.75", "1.00")
@@ -96,7 +96,7 @@ def test_how_they_are_written() -> None:
     assert note_strings(()) == []
 
 
-def test_there_and_back() -> None:
+def test_label_text_decodes_indices_to_numbers() -> None:
     """What a head says is a place; so is what is right, between places, where a number has no string of its own."""
     low, step = scale_of_strings(SCORES)
     task = LabelText.parse({"kind": "label_text", "numbers": SCORES, "mean": low, "std": step}, "test")
@@ -119,7 +119,7 @@ def test_step_with_too_few_or_too_many_strings_names_the_key(labels: list[str], 
 
 
 @pytest.mark.parametrize("step", [-0.2, "0.2", True, float("inf"), float("nan")])
-def test_a_step_is_a_number(step: object) -> None:
+def test_step_that_is_no_number_names_the_key(step: object) -> None:
     with pytest.raises(InvalidSetting) as error:
         LabelText.parse({"kind": "label_text", "number_step": step}, "r")
     assert error.value.key == "task.number_step"

@@ -24,7 +24,7 @@ def tagged(folder: Path) -> Path:
     return folder
 
 
-def test_merged_dev_tags_are_learned(tmp_path: Path) -> None:
+def test_merge_dev_into_train_adds_tagged_sentences_and_labels(tmp_path: Path) -> None:
     before = read_tags(str(tagged(tmp_path / "names")))
     after = before.merge_dev_into_train()
     assert after.splits["train"].sentences == [*before.splits["train"].sentences, *before.splits["dev"].sentences]
@@ -37,7 +37,7 @@ def test_merged_dev_tags_are_learned(tmp_path: Path) -> None:
     assert after.fingerprint != before.fingerprint
 
 
-def test_texts_and_mixed_sets_merge_dev(tmp_path: Path) -> None:
+def test_merge_dev_into_train_works_for_texts_and_mixed_data_sets(tmp_path: Path) -> None:
     names = []
     for name in ("one", "two"):
         file = tmp_path / f"{name}.csv"
@@ -65,7 +65,7 @@ def test_merged_run_keeps_the_last_weights_and_resumes(tmp_path: Path) -> None:
     assert again.fingerprint == plan.fingerprint
 
 
-def test_invalid_merge_dev_raises(tmp_path: Path) -> None:
+def test_merge_dev_with_incompatible_setting_raises(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
         make_plan(
             "tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.merge_dev_into_train=1"], device="cpu"

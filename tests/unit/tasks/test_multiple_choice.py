@@ -84,7 +84,7 @@ def test_race_reads_passages_in_numerical_order(home: Path) -> None:
         ({"article": None}, "'article'"),
     ],
 )
-def test_malformed_passage_raises_with_its_file(tmp_path: Path, change: dict[str, Any], value: str) -> None:
+def test_race_with_malformed_passage_raises_with_its_file(tmp_path: Path, change: dict[str, Any], value: str) -> None:
     as_json(tmp_path / "high/3.txt", {**PASSAGE, **change})
     with pytest.raises(DataError, match=value) as error:
         read_multiple_choice(tmp_path / "high")
@@ -169,7 +169,7 @@ def test_multiple_choice_table_is_recognized(tmp_path: Path) -> None:
     assert read_one(str(as_lines(tmp_path / "c.jsonl", other))).fingerprint != data.fingerprint
 
 
-def test_label_may_be_an_index_a_letter_or_a_text() -> None:
+def test_candidate_index_accepts_index_letter_or_text() -> None:
     assert [candidate_index(cell, ("x", "y"), "") for cell in ("0", "1", "A", "b", "y", " x ", "")] == [
         *("0", "1", "0", "1", "1", "0", "")
     ]
@@ -187,12 +187,12 @@ def test_label_may_be_an_index_a_letter_or_a_text() -> None:
         ([{"context": "a", "choices": ["b", "c"]}] * 9, "--label"),
     ],
 )
-def test_what_is_wrong_with_a_table(tmp_path: Path, rows: list[dict[str, Any]], named: str) -> None:
+def test_read_of_malformed_table_raises(tmp_path: Path, rows: list[dict[str, Any]], named: str) -> None:
     with pytest.raises(NextwordError, match=named):
         read_one(str(as_lines(tmp_path / "x.jsonl", rows)))
 
 
-def test_candidates_are_part_of_what_is_held_out() -> None:
+def test_choose_held_out_distinguishes_rows_by_their_candidates() -> None:
     """Contexts may be all the same, or empty: the examples differ nevertheless."""
     rows = Rows([""] * 50, None, ["0"] * 50, choices=[(str(i), "x") for i in range(50)])
     assert len(choose_held_out(rows)) == 5
@@ -223,7 +223,7 @@ def frame_of(text: Any, i: int) -> list[int]:
     return text.ids[text.starts[i] : text.starts[i + 1]].tolist()
 
 
-def test_how_papers_dress_a_candidate() -> None:
+def test_encode_choices_frames_candidates_as_the_papers() -> None:
     """BERT's question goes with the candidate; GPT's with the context, before the delimiter."""
     for slug in ("bert", "gpt1"):
         network, tokenizer = made(slug)
@@ -240,7 +240,7 @@ def test_how_papers_dress_a_candidate() -> None:
                 assert row == [size, *context.ids, *question.ids, size + 1, *answer.ids, size + 2]
 
 
-def test_the_context_is_cut_and_the_candidate_stays() -> None:
+def test_encode_choices_truncates_the_context_and_keeps_the_candidate() -> None:
     network, tokenizer = made("bert")
     long = " ".join(["king"] * 40)
     text, cut = encode_choices(
@@ -263,7 +263,7 @@ def test_the_context_is_cut_and_the_candidate_stays() -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "gpt1", "lstm"])
 @pytest.mark.parametrize("pooling", ["auto", "mean"])
-def test_candidates_are_scored_as_if_alone(slug: str, pooling: str) -> None:
+def test_choice_scores_equal_scores_of_single_candidates(slug: str, pooling: str) -> None:
     """Examples with different numbers of candidates, packed or padded, beside each frame read by itself."""
     network, tokenizer = made(slug)
     headed = ChoiceHead(network, TextHeadConfig(frame="choose", pooling=pooling, dropout=0.0)).eval()
@@ -287,7 +287,7 @@ def test_candidates_are_scored_as_if_alone(slug: str, pooling: str) -> None:
         assert float(loss.value) == pytest.approx(float(wanted), rel=1e-5)
 
 
-def test_some_of_them() -> None:
+def test_choice_examples_first_returns_a_prefix() -> None:
     network, tokenizer = made("bert")
     text, _ = encode_choices(network, tokenizer, TEXTS, None, [("a", "b", "c"), ("d", "e"), ("f", "g")], np.arange(3))
     some = text.take(np.array([2, 0]))
@@ -302,14 +302,14 @@ def test_some_of_them() -> None:
     assert len(text.first(int(text.lengths[:2].sum()))) == 2
 
 
-def test_a_head_that_reads_pairs_does_not_choose() -> None:
+def test_choice_head_with_pair_classifier_raises() -> None:
     network, _ = made("bert")
     with pytest.raises(InvalidSetting) as error:
         ChoiceHead(network, TextHeadConfig(frame="choose", classifier="biattentive"))
     assert error.value.key == "task.classifier"
 
 
-def test_a_table_from_a_file_in_another_order(tmp_path: Path) -> None:
+def test_multiple_choice_rows_sorts_option_columns_by_number(tmp_path: Path) -> None:
     table = read_table(written(tmp_path / "o.csv", ["option_10", "text", "option_2"], [("ten", "t", "two")]))
     rows, columns = multiple_choice_rows(table)
     assert rows.choices == [("two", "ten")]

@@ -55,7 +55,7 @@ def whole(place: Path) -> Outcome:
     return moved(place, "whole", changes=["phase.0.epochs=6"])
 
 
-def test_tasks_are_drawn_in_proportion_to_size_to_the_mix() -> None:
+def test_task_probabilities_are_proportional_to_size_to_the_power_mix() -> None:
     np.testing.assert_allclose(probabilities([100, 400, 1500], 1), [0.05, 0.2, 0.75])
     np.testing.assert_allclose(probabilities([100, 400, 1500], 0), [1 / 3] * 3)
     np.testing.assert_allclose(probabilities([100, 400, 2500], 0.5), [10 / 80, 20 / 80, 50 / 80])
@@ -64,7 +64,7 @@ def test_tasks_are_drawn_in_proportion_to_size_to_the_mix() -> None:
     assert error.value.key == "objective.mix"
 
 
-def test_batch_depends_on_seed_and_step_alone(place: Path) -> None:
+def test_batch_depends_only_on_seed_and_step(place: Path) -> None:
     plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
     train = plan.examples["train"]
     assert isinstance(train, MixedExamples)
@@ -126,7 +126,7 @@ def test_report_has_the_balance_of_each_task(place: Path, whole: Outcome) -> Non
     assert said == [f"{100 * share:.1f}" for one in shares for share in one.values()]
 
 
-def test_balance_of_a_fraction_is_that_of_the_drawn_rows(place: Path) -> None:
+def test_balance_of_fraction_counts_the_drawn_rows(place: Path) -> None:
     plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
     learnt = plan.task.sample(plan.examples["train"], 0.1, 7)
     balances = plan.data.balances(0.1, 7)
@@ -135,7 +135,7 @@ def test_balance_of_a_fraction_is_that_of_the_drawn_rows(place: Path) -> None:
     assert balances[plan.data.names[2]] == {}
 
 
-def test_all_tasks_train_save_and_predict(place: Path, whole: Outcome) -> None:
+def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, whole: Outcome) -> None:
     result = whole.results[0]
     files = [str(place / f"{name}.csv") for name in NAMES]
     assert result["metric"] == "mean"
@@ -162,7 +162,7 @@ def test_all_tasks_train_save_and_predict(place: Path, whole: Outcome) -> None:
 
 
 @pytest.mark.parametrize(("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "gpt1/finetune")])
-def test_interrupted_run_resumes_to_the_same_bits(place: Path, slug: str, recipe: str) -> None:
+def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe: str) -> None:
     """Of GPT-1 with its language loss beside."""
     options: dict[str, Any] = {"slug": slug, "recipe": recipe, "seed": 7}
     options["changes"] = ["phase.0.steps=8", "model.dropout=0.1", "task.dropout=0.1", "phase.0.objective.mix=0.5"]
@@ -178,7 +178,7 @@ def test_interrupted_run_resumes_to_the_same_bits(place: Path, slug: str, recipe
         assert all(torch.equal(a[name], b[name]) for name in a), file
 
 
-def test_seeds_fractions_and_other_networks_train(place: Path) -> None:
+def test_multitask_run_with_seeds_and_fraction_trains(place: Path) -> None:
     outcome = moved(place, "seeds", slug="lstm", seeds=2, changes=["phase.0.steps=2", "task.train_fraction=0.5"])
     assert len(outcome.values()) == 2
     assert outcome.interval is not None
@@ -186,7 +186,7 @@ def test_seeds_fractions_and_other_networks_train(place: Path) -> None:
     assert (place / "seeds/results.json").is_file()
 
 
-def test_invalid_input_raises(place: Path) -> None:
+def test_multitask_with_invalid_input_raises(place: Path) -> None:
     twice = data_of(place, "colour", "colour")
     with pytest.raises(InvalidSetting) as error:
         read_text_data(twice)

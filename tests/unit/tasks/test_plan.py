@@ -53,11 +53,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("nothing.csv", ""),
     ],
 )
-def test_task_of_a_file_is_recognized(name: str, kind: str, place: Path) -> None:
+def test_recognize_file_returns_its_task(name: str, kind: str, place: Path) -> None:
     assert recognize(str(place / name)) == kind
 
 
-def test_task_of_a_name_is_recognized() -> None:
+def test_recognize_name_returns_its_task() -> None:
     found = {name: recognize(name) for name in ("RTE", "SWAG", "squad", "conll2003", "wikitext-2", "nothing")}
     assert found == {
         "RTE": "classification",
@@ -99,11 +99,11 @@ def test_error_recommends_a_recipe_for_the_data(recipe: str, name: str, fits: st
     [("bert/finetune", "colour.csv", "classification"), ("bert/finetune", "ends.csv", "multiple_choice"),
      ("bert/span", "asked.csv", "question_answering"), ("bert/tag", "names.txt", "tagging")],
 )  # fmt: skip
-def test_suitable_data_raise_no_error(recipe: str, name: str, kind: str, place: Path) -> None:
+def test_resolve_with_suitable_data_returns_their_kind(recipe: str, name: str, kind: str, place: Path) -> None:
     assert resolve(recipe, place / "bert", str(place / name), device="cpu").data.kind == kind
 
 
-def test_named_columns_keep_the_original_error(place: Path) -> None:
+def test_named_columns_of_a_question_table_make_pairs(place: Path) -> None:
     """A question with a passage and yes or no is a pair with a label, if one says so."""
     rows = [(f"is it {i} ?", f"it is {i} or so", "yes" if i % 2 else "no") for i in range(40)]
     file = str(written(place / "yes.csv", ["question", "passage", "answer"], rows))
@@ -117,7 +117,7 @@ def test_named_columns_keep_the_original_error(place: Path) -> None:
         resolve("bert/finetune", place / "bert", file, kind="tagging", device="cpu")
 
 
-def test_errors_of_suitable_data_are_unchanged(place: Path, tmp_path: Path) -> None:
+def test_malformed_suitable_data_raise_the_original_error(place: Path, tmp_path: Path) -> None:
     file = str(written(tmp_path / "one.csv", ["text", "label"], [("a", "x"), ("b", "x"), ("c", "x")]))
     with pytest.raises(DataError) as error:
         resolve("bert/finetune", place / "bert", file, device="cpu")

@@ -100,7 +100,7 @@ def test_weight_of_an_unknown_class_raises(place: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
-def test_last_layers_are_named(slug: str) -> None:
+def test_tensors_of_last_layers_of_transformer_are_its_last_blocks(slug: str) -> None:
     network = made(slug)
     names = tensors_of_last_layers(network, 2)
     numbers = {name.split(".")[1] for name in names if name.startswith(("attending", "feeding"))}
@@ -113,7 +113,7 @@ def test_last_layers_are_named(slug: str) -> None:
 @pytest.mark.parametrize(
     ("slug", "first"), [("gpt2", "blocks.1."), ("t5", "encoder.blocks.1."), ("xlnet", "blocks.1.")]
 )
-def test_last_layers_of_other_networks_are_named(slug: str, first: str) -> None:
+def test_tensors_of_last_layers_of_other_networks_start_with_expected_name(slug: str, first: str) -> None:
     cls = model_class(slug)
     config = cls.Config(**{"t5": {"width": 8, "inner": 8, "heads": 2, "head": 4, "layers": 2}}.get(
         slug, {"width": 8, "layers": 2, "heads": 2, **({"window": 8} if slug == "gpt2" else {"inner": 8})}
@@ -124,7 +124,7 @@ def test_last_layers_of_other_networks_are_named(slug: str, first: str) -> None:
     assert all(name.startswith(first) for name in names)
 
 
-def test_last_layers_are_reinitialized_by_the_seed_and_the_rest_is_loaded(place: Path, tmp_path: Path) -> None:
+def test_reinit_layers_reinitializes_last_layers_by_seed_and_loads_the_rest(place: Path, tmp_path: Path) -> None:
     """A rate of next to nothing: what training begins with is what it ends with."""
     changes = ["task.reinit_layers=1", "phase.0.steps=1", "phase.0.optimizer.rate=1e-30", "phase.0.optimizer.decay=0.0"]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
@@ -143,7 +143,7 @@ def test_last_layers_are_reinitialized_by_the_seed_and_the_rest_is_loaded(place:
     )
 
 
-def test_networks_without_separate_layers_raise(place: Path, tmp_path: Path) -> None:
+def test_reinit_layers_of_networks_without_separate_layers_raises(place: Path, tmp_path: Path) -> None:
     for slug, name in (("lstm", "LSTM"), ("albert", "ALBERT")):
         with pytest.raises(InvalidSetting, match=name):
             moved(place, tmp_path / slug, slug=slug, changes=["task.reinit_layers=1"])

@@ -44,7 +44,7 @@ def test_earlier_predictions_are_replaced_across_formats(tmp_path: Path) -> None
     assert notes == []
 
 
-def test_json_lines_keep_their_values(tmp_path: Path) -> None:
+def test_predictions_added_to_json_lines_keep_value_types(tmp_path: Path) -> None:
     (tmp_path / "t.jsonl").write_text('{"text": "x", "n": 3, "k": {"a": [1, null]}}\n{"text": "y"}\n')
     content, notes = add_columns(read_table(tmp_path / "t.jsonl"), CELLS * 2, ".jsonl")
     first, second = map(json.loads, content.splitlines())

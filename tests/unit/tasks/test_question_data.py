@@ -52,7 +52,7 @@ SAMPLE: dict[str, Any] = {
 }
 
 
-def test_the_official_file(tmp_path: Path) -> None:
+def test_read_squad_returns_questions_of_official_file(tmp_path: Path) -> None:
     found = read_squad(as_json(tmp_path / "dev-v2.0.json", SAMPLE))
     first, second = found.all
     assert (first.id, first.question, first.context) == ("a1", "Who won?", CONTEXT)
@@ -66,7 +66,7 @@ def test_the_official_file(tmp_path: Path) -> None:
     assert (found.moved, found.absent) == ((), ())
 
 
-def test_answers_that_are_kept_back(tmp_path: Path) -> None:
+def test_read_squad_without_answers_is_unlabeled(tmp_path: Path) -> None:
     sample = copy.deepcopy(SAMPLE)
     del sample["data"][0]["paragraphs"][0]["qas"][0]["answers"]
     found = read_squad(as_json(tmp_path / "test.json", sample))
@@ -74,7 +74,7 @@ def test_answers_that_are_kept_back(tmp_path: Path) -> None:
     assert not found.is_labeled
 
 
-def test_an_answer_is_looked_for_near_the_place_that_is_said() -> None:
+def test_locate_answer_searches_near_the_given_position() -> None:
     assert locate_answer(CONTEXT, "Carolina", 12) == ("Carolina", 12, False)
     assert locate_answer(CONTEXT, "Carolina", 13) == ("Carolina", 12, True)
     assert locate_answer(CONTEXT, "Carolina", 28) == ("Carolina", 30, True)  # the nearer one
@@ -102,11 +102,11 @@ def test_an_answer_is_looked_for_near_the_place_that_is_said() -> None:
         ("art", "art", None, 0),
     ],
 )
-def test_whole_words_come_before_parts_of_others(context: str, answer: str, near: int | None, place: int) -> None:
+def test_locate_answer_prefers_whole_words(context: str, answer: str, near: int | None, place: int) -> None:
     assert locate_answer(context, answer, near)[1] == place
 
 
-def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> None:
+def test_misplaced_and_absent_answers_are_noted_and_kept(tmp_path: Path) -> None:
     content = squad(40)
     qas = [one["qas"][0] for one in content["data"][0]["paragraphs"]]
     for one in qas[:3]:
@@ -124,7 +124,7 @@ def test_what_stands_elsewhere_or_nowhere_is_told_and_kept(tmp_path: Path) -> No
     assert [one.id for one in lost] == ["q0-5"]
 
 
-def test_what_is_nowhere_in_the_passage_is_told_once(tmp_path: Path) -> None:
+def test_absent_answers_are_noted_once(tmp_path: Path) -> None:
     content = squad(40)
     for one in content["data"][0]["paragraphs"][:20]:
         one["qas"][0]["answers"][0]["text"] = "Seattle"
@@ -165,14 +165,14 @@ def test_what_is_nowhere_in_the_passage_is_told_once(tmp_path: Path) -> None:
         (lambda d: d.update(data=[]), "x.json"),
     ],
 )
-def test_malformed_entries_are_named(change: Any, named: str, tmp_path: Path) -> None:
+def test_read_squad_with_malformed_entry_raises_with_its_name(change: Any, named: str, tmp_path: Path) -> None:
     sample = copy.deepcopy(SAMPLE)
     change(sample)
     with pytest.raises(NextwordError, match=named):
         read_squad(as_json(tmp_path / "x.json", sample))
 
 
-def test_what_is_no_json(tmp_path: Path) -> None:
+def test_read_question_file_of_invalid_json_raises(tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text('{"data": [')
     with pytest.raises(NextwordError, match="not JSON"):
         read_question_file(tmp_path / "x.json")
@@ -181,7 +181,7 @@ def test_what_is_no_json(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ tables and sets
 
 
-def test_a_users_own_table(tmp_path: Path) -> None:
+def test_read_question_file_of_user_table_recognizes_columns(tmp_path: Path) -> None:
     rows = [("Who won?", CONTEXT, "Denver"), ("Who sang?", CONTEXT, ""), ("When?", CONTEXT, "2016")]
     found, columns, table = read_question_file(written(tmp_path / "q.csv", ["question", "context", "answer"], rows))
     assert columns == Columns("context", "question", "answer")
@@ -201,7 +201,7 @@ def test_a_users_own_table(tmp_path: Path) -> None:
         read_question_file(tmp_path / "own.csv", required=Columns("z"))
 
 
-def test_answers_of_json_lines_in_several_forms(tmp_path: Path) -> None:
+def test_read_json_lines_accepts_several_answer_formats(tmp_path: Path) -> None:
     base = {"question": "Who?", "context": CONTEXT}
     rows = [
         {**base, "id": "x", "answers": {"text": ["Carolina"], "answer_start": [30]}},  # as the Hub has them
@@ -219,7 +219,7 @@ def test_answers_of_json_lines_in_several_forms(tmp_path: Path) -> None:
         read_question_file(as_lines(tmp_path / "bad.jsonl", [{**base, "answer": "Denver", "answer_start": "x"}]))
 
 
-def test_squad_by_name_and_what_stands_for_its_training_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_squad_by_name_reads_available_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
     with pytest.raises(NextwordError, match="squad"):
         read_questions("squad")
@@ -238,7 +238,7 @@ def test_squad_by_name_and_what_stands_for_its_training_file(tmp_path: Path, mon
     assert not data.has_unanswerable
 
 
-def test_a_folder_and_what_is_in_both_splits(tmp_path: Path) -> None:
+def test_read_questions_of_folder_notes_passages_in_both_splits(tmp_path: Path) -> None:
     content = squad(12, without=0.4, version="v2.0")
     as_json(tmp_path / "train-v2.0.json", content)
     as_json(tmp_path / "dev-v2.0.json", content)
@@ -249,7 +249,7 @@ def test_a_folder_and_what_is_in_both_splits(tmp_path: Path) -> None:
     assert data.balance["without"] == pytest.approx(sum(not one.answers for one in data.splits["dev"].all) / 12)
 
 
-def test_questions_of_one_passage_stay_together(tmp_path: Path) -> None:
+def test_held_out_dev_keeps_questions_of_a_passage_together(tmp_path: Path) -> None:
     content = squad(60)
     for one in content["data"][0]["paragraphs"]:
         more = copy.deepcopy(one["qas"][0])
@@ -262,7 +262,7 @@ def test_questions_of_one_passage_stay_together(tmp_path: Path) -> None:
     assert again.fingerprint == data.fingerprint
 
 
-def test_what_nothing_can_be_learnt_from(tmp_path: Path) -> None:
+def test_read_questions_of_unusable_data_raises(tmp_path: Path) -> None:
     with pytest.raises(UnknownName):
         read_questions(str(tmp_path / "nothing.json"))
     content = squad(30)
@@ -278,7 +278,7 @@ def test_what_nothing_can_be_learnt_from(tmp_path: Path) -> None:
         read_questions(str(as_json(tmp_path / "x.json", squad(2))))
 
 
-def test_the_real_one(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_real_squad_has_the_published_sizes(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
     data = read_questions("squad")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 11_877, "dev": 10_570}
@@ -288,7 +288,7 @@ def test_the_real_one(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert one.context[slice(*one.place)] == "Denver Broncos" == json.loads(json.dumps(one.answers))[0]
 
 
-def test_the_balance_of_a_share_is_that_of_the_questions_drawn(tmp_path: Path) -> None:
+def test_balance_of_fraction_counts_the_drawn_questions(tmp_path: Path) -> None:
     """Questions whose answer is nowhere are not drawn from: the draw is over those that are learnt."""
     answers = ["king", "", "emperor", "king"]
     rows = [(f"who is {i} ?", f"the king {i} is far", answers[i % 4]) for i in range(80)]

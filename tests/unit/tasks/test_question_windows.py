@@ -43,7 +43,7 @@ def made(slug: str) -> tuple[Any, Any]:
 
 
 @pytest.mark.parametrize("kind", [*SPECS, "bytes", "characters"])
-def test_characters_of_tokens(kind: str) -> None:
+def test_token_spans_cover_all_characters(kind: str) -> None:
     """What a token stands for is in the text where it says, and no letter is without a token."""
     spec = SPECS.get(kind, {"kind": kind})
     tokenizer = train_tokenizer(spec, [TEXT, TRICKY] * 5)
@@ -62,7 +62,7 @@ def test_characters_of_tokens(kind: str) -> None:
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
-def test_every_answer_is_cut_out_of_the_passage_again(slug: str) -> None:
+def test_encoded_answer_spans_decode_to_the_answers(slug: str) -> None:
     network, tokenizer = made(slug)
     words = TEXT.split()
     questions, golds = [], []
@@ -81,7 +81,7 @@ def test_every_answer_is_cut_out_of_the_passage_again(slug: str) -> None:
     assert found == {i: {gold} for i, gold in enumerate(golds)}
 
 
-def test_an_answer_that_touches_its_neighbours() -> None:
+def test_answer_span_excludes_adjacent_tokens() -> None:
     """Tokens that end where the answer begins, or begin where it ends, are not of it."""
     network, tokenizer = made("bert")
     for answer in ("30", "€5.30", "naïve", "old", "queen", "東京"):
@@ -122,7 +122,7 @@ def test_windows_overlap_and_hold_every_token() -> None:
     assert np.diff(text.first_token).tolist() == [width // 2] * (len(text) - 1)
 
 
-def test_a_window_without_the_whole_answer_says_none() -> None:
+def test_window_without_the_whole_answer_has_no_target() -> None:
     network, tokenizer = made("bert")
     question, _ = make_question("x", "what ?", TEXT, [("home", TEXT.index("home"))])
     text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=16, stride=4))
@@ -137,7 +137,7 @@ def test_a_window_without_the_whole_answer_says_none() -> None:
             assert text.text(window, begin, end) == "home"
 
 
-def test_what_is_lost_is_left_out_of_learning_alone() -> None:
+def test_absent_answers_are_excluded_from_training_only() -> None:
     network, tokenizer = made("bert")
     questions = [make_question(i, "what ?", TEXT, [(word, None)])[0] for i, word in (("a", "king"), ("b", "Seattle"))]
     for learn, units in ((True, 1), (False, 2)):
@@ -146,7 +146,7 @@ def test_what_is_lost_is_left_out_of_learning_alone() -> None:
 
 
 @pytest.mark.parametrize(("slug", "at"), [("bert", 0), ("xlnet", -1), ("gpt1", -1)])
-def test_who_says_that_there_is_no_answer(slug: str, at: int) -> None:
+def test_no_answer_position_is_the_pooled_token(slug: str, at: int) -> None:
     """[CLS] at the beginning, or the last token where that has read all."""
     network, tokenizer = made(slug)
     text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", "the king")], PassageBatches(length=32))
@@ -154,7 +154,7 @@ def test_who_says_that_there_is_no_answer(slug: str, at: int) -> None:
     assert not text.passage[0, 0] <= text.pooled_position[0] < text.passage[0, 1]
 
 
-def test_in_a_bare_frame_the_questions_last_token_does() -> None:
+def test_no_answer_position_without_frame_is_last_question_token() -> None:
     from nextword.core.types import FramedText
 
     assert no_answer_position(FramedText(np.arange(7), 6, text_spans=((0, 3), (3, 7)))) == 2
@@ -162,7 +162,7 @@ def test_in_a_bare_frame_the_questions_last_token_does() -> None:
 
 
 @pytest.mark.parametrize("slug", ["bert", "lstm"])
-def test_packed_padded_and_alone_say_the_same(slug: str) -> None:
+def test_span_logits_of_packed_padded_and_single_windows_are_equal(slug: str) -> None:
     network, tokenizer = made(slug)
     headed = SpanHead(network, QuestionAnsweringConfig(dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
@@ -183,7 +183,7 @@ def test_packed_padded_and_alone_say_the_same(slug: str) -> None:
 # ------------------------------------------------------------------------------------------------ spans
 
 
-def test_the_best_spans_are_those_of_all_pairs() -> None:
+def test_best_spans_equal_exhaustive_search() -> None:
     torch.manual_seed(1)
     logits = torch.randn(3, 9, 2).double()
     logits[1, 6:] = -torch.inf  # a shorter window
@@ -203,7 +203,7 @@ def test_the_best_spans_are_those_of_all_pairs() -> None:
             assert [(score, begin, end) for begin, end, score in spans] == wanted
 
 
-def test_the_loss_is_the_mean_of_both_cross_entropies() -> None:
+def test_span_loss_equals_mean_of_start_and_end_cross_entropies() -> None:
     network, tokenizer = made("bert")
     headed = SpanHead(network, QuestionAnsweringConfig(dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
@@ -237,7 +237,7 @@ def two_windows(**more: Any) -> Any:
     return replace(text.take(np.arange(2)), metrics=("answer_f1", "exact"), **more), passage.split()
 
 
-def test_the_best_over_windows_and_the_same_text_once() -> None:
+def test_find_answers_takes_best_over_windows_and_merges_equal_texts() -> None:
     text, words = two_windows()
     begins = text.first_token.tolist()
     shift = begins[1] - begins[0]
@@ -259,7 +259,7 @@ def test_the_best_over_windows_and_the_same_text_once() -> None:
         assert find_answers(text, twice)[0].others == ((word, 1.0),)
 
 
-def test_none_is_said_above_the_threshold() -> None:
+def test_find_answers_above_threshold_predicts_no_answer() -> None:
     text, words = two_windows(has_unanswerable=True, threshold=0.5)
     rows = (9.0, [(1, 1, 2.0)]), (2.4, [(1, 1, 1.0)])
     found = find_answers(text, said_of(text, *rows))[0]
@@ -275,7 +275,7 @@ def test_none_is_said_above_the_threshold() -> None:
     assert score_predictions(text, [found]) == {"answer_f1": 0.0, "exact": 0.0}
 
 
-def test_a_passage_without_text_has_no_answer() -> None:
+def test_find_answers_of_empty_passage_is_empty() -> None:
     network, tokenizer = made("bert")
     text, _ = encode_questions(
         network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], PassageBatches(length=32)

@@ -44,7 +44,7 @@ def learnt(data: Path, out: Path, *changes: str, **options: Any) -> Any:
 # ------------------------------------------------------------------------------------------------ what is learnt
 
 
-def test_names_are_found_that_were_never_seen(run: Path) -> None:
+def test_tagger_run_finds_unseen_names(run: Path) -> None:
     result = transfer.read_result(run)
     assert result is not None
     assert result["metric"] == "span_f1"
@@ -68,7 +68,7 @@ def test_names_are_found_that_were_never_seen(run: Path) -> None:
         assert error.value.value == odd
 
 
-def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: Path) -> None:
+def test_final_metric_equals_metric_of_predictions(run: Path, data: Path) -> None:
     tagger: Any = nextword.load(run, device="cpu")
     text = read_tags(str(data)).splits["test"].sentences
     from nextword.data.tag_schemes import find_spans
@@ -81,7 +81,7 @@ def test_what_is_measured_at_the_end_is_what_predicting_finds(run: Path, data: P
     assert span_f1(gold, found) == pytest.approx(result["test"]["span_f1"])
 
 
-def test_a_tagger_models_no_text(run: Path) -> None:
+def test_tagger_can_only_predict(run: Path) -> None:
     tagger: Any = nextword.load(run, device="cpu")
     assert tagger.can == {"predict"}
     with pytest.raises(Unsupported) as error:
@@ -90,11 +90,11 @@ def test_a_tagger_models_no_text(run: Path) -> None:
 
 
 @pytest.mark.parametrize("changes", [("task.classifier=linear",), ("task.strict=true", "model.characters=lstm")])
-def test_a_softmax_and_constraints_in_training_learn_too(data: Path, tmp_path: Path, changes: tuple[str, ...]) -> None:
+def test_tagger_with_other_output_settings_learns(data: Path, tmp_path: Path, changes: tuple[str, ...]) -> None:
     assert learnt(data, tmp_path / "run", *changes).mean > 0.85
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> None:
     own = ("phase.0.epochs=2", "model.dropout=0.3", "phase.0.save=0")
     learnt(data, tmp_path / "whole", *own)
     asked = iter(range(1000))
@@ -107,7 +107,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(data: Path, tmp_path: P
     assert transfer.read_result(tmp_path / "whole")["test"] == transfer.read_result(tmp_path / "parts")["test"]  # type: ignore[index]
 
 
-def test_a_share_of_the_labels_is_drawn_by_the_seed_and_grows(data: Path, tmp_path: Path) -> None:
+def test_train_fraction_is_drawn_by_seed_and_nested(data: Path, tmp_path: Path) -> None:
     plan = make_plan("tagger/tiny", "", str(data), changes=small(), device="cpu")
     train = plan.examples["train"]
     rows = lambda some: {tuple(some.ids[a:b].tolist()) for a, b in zip(some.starts, some.starts[1:], strict=False)}  # noqa: E731
@@ -123,7 +123,7 @@ def test_a_share_of_the_labels_is_drawn_by_the_seed_and_grows(data: Path, tmp_pa
     assert error.value.key == "task.train_fraction"
 
 
-def test_tags_that_training_never_had_count_as_missed(tmp_path: Path) -> None:
+def test_unseen_tags_of_test_count_as_missed(tmp_path: Path) -> None:
     data = furnished(tmp_path / "names", 100, 20)
     lines = (data / "test.conll").read_text()
     (data / "test.conll").write_text(lines + "\nthe O\nWar B-EVENT\nended O\n")
@@ -134,7 +134,7 @@ def test_tags_that_training_never_had_count_as_missed(tmp_path: Path) -> None:
     assert 0 <= out.results[0]["test"]["span_f1"] < 1
 
 
-def test_parts_of_speech_are_judged_by_accuracy(data: Path, tmp_path: Path) -> None:
+def test_part_of_speech_tags_are_scored_by_accuracy(data: Path, tmp_path: Path) -> None:
     folder = tmp_path / "pos"
     folder.mkdir()
     for split in ("train", "dev"):
@@ -149,7 +149,7 @@ def test_parts_of_speech_are_judged_by_accuracy(data: Path, tmp_path: Path) -> N
     assert tagger.predict([["the", "Zozo"]])[0].tags == ("WORD", "NAME")
 
 
-def test_without_a_dev_split_some_sentences_are_held_out(data: Path) -> None:
+def test_read_tags_without_dev_holds_out_sentences(data: Path) -> None:
     found = read_tags(str(data / "train.conll"))
     assert len(found.splits["train"]) + len(found.splits["dev"]) == 300
     assert 20 <= len(found.splits["dev"]) <= 40
@@ -161,7 +161,7 @@ def test_without_a_dev_split_some_sentences_are_held_out(data: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "lstm", "xlnet"])
-def test_the_same_head_stands_over_any_network(slug: str, data: Path, tmp_path: Path) -> None:
+def test_tag_head_trains_over_any_network(slug: str, data: Path, tmp_path: Path) -> None:
     """Words of several tokens, frames around the text, and both ways of laying rows out."""
     source = run_of(tmp_path / slug, slug)
     changes = ["phase.0.epochs=1", "phase.0.precision=fp32", "task.classifier=crf"]
@@ -175,7 +175,7 @@ def test_the_same_head_stands_over_any_network(slug: str, data: Path, tmp_path: 
 # ------------------------------------------------------------------------------------------------ in context
 
 
-def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -> None:
+def test_contextual_vectors_have_one_vector_per_word_and_layer(tmp_path: Path) -> None:
     words = [["the", "king", "went"], ["a", "riverhouse", "far"], ["queen"]]
     for slug in ("bert", "lstm", "elmo"):
         lm: Any = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
@@ -190,14 +190,14 @@ def test_vectors_of_words_in_context_are_those_of_their_tokens(tmp_path: Path) -
         np.testing.assert_array_equal(kept, found)
 
 
-def test_a_model_without_vectors_is_refused() -> None:
+def test_contextual_vectors_of_model_without_embeddings_raise() -> None:
     lm = object.__new__(TextModel)
     lm.name = "counts"
     with pytest.raises(Unsupported):
         ContextualVectors(lm)
 
 
-def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Path, tmp_path: Path) -> None:
+def test_tagger_with_contextual_vectors_of_missing_run_raises(data: Path, tmp_path: Path) -> None:
     source = run_of(tmp_path / "bert", "bert")
     changes = (f"model.contextual={source}", "model.contextual_at=both", "model.contextual_l2=0.01", "phase.0.epochs=3")
     out = learnt(data, tmp_path / "run", *changes)
@@ -237,7 +237,7 @@ def test_a_tagger_reads_another_run_in_context_and_says_when_it_is_gone(data: Pa
         ({"changes": ["phase.0.batches.kind=rows"]}, "'rows'"),
     ],
 )
-def test_what_cannot_be_done_is_said_before_there_is_a_folder(
+def test_invalid_tagging_setting_raises_before_the_folder_exists(
     options: dict[str, Any], named: str, data: Path, tmp_path: Path
 ) -> None:
     changes = [*small(), *options.pop("changes", ())]
@@ -247,7 +247,7 @@ def test_what_cannot_be_done_is_said_before_there_is_a_folder(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_recipe_without_a_network_needs_a_run(data: Path, tmp_path: Path) -> None:
+def test_recipe_without_network_and_without_run_raises(data: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
         transfer.run("bert/tag", "", str(data), tmp_path / "out", device="cpu")
     assert error.value.key == "source"
@@ -256,7 +256,7 @@ def test_a_recipe_without_a_network_needs_a_run(data: Path, tmp_path: Path) -> N
         transfer.run("tagger/tiny", source, str(data), tmp_path / "out", device="cpu")
 
 
-def test_a_network_that_reads_letters_is_given_those_of_words_without_an_id(tmp_path: Path) -> None:
+def test_character_network_reads_characters_of_unknown_words(tmp_path: Path) -> None:
     """In heads of tags and of classes alike, and by the vectors that `embed_words` has for them."""
     lm: Any = nextword.load(run_of(tmp_path / "elmo", "elmo"), device="cpu")
     words = [["the", "zweiback", "king"], ["stale", "zweiback", "of", "queen"]]

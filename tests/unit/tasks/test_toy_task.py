@@ -77,7 +77,7 @@ def test_toy_task_trains_reports_predicts_and_reloads(place: Path) -> None:
     assert sum(right[:20]) / 20 == result["dev"]["accuracy"]
 
 
-def test_toy_task_interrupted_resumes_to_the_same_bits(place: Path) -> None:
+def test_interrupted_toy_task_resumes_bit_identically(place: Path) -> None:
     options = dict(device="cpu")
     recipe, source, data = str(place / "parity.toml"), place / "bert", str(place / "texts.csv")
     whole = tasks.run(recipe, source, data, place / "whole", **options)
@@ -99,7 +99,7 @@ def test_toy_task_settings_are_validated_by_its_config(place: Path) -> None:
     assert unknown.value.name == "scael"
 
 
-def test_unregistered_kind_is_unknown(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unregistered_task_kind_raises(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(tasks.TASKS, "parity")
     with pytest.raises(UnknownName) as error:
         tasks.run(str(place / "parity.toml"), place / "bert", str(place / "texts.csv"), place / "no")

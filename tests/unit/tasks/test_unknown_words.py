@@ -31,49 +31,51 @@ def count(tokenizer: Any, *texts: str) -> UnknownWords:
 # ------------------------------------------------------------------------------------------------ counting
 
 
-def test_counting_skips_line_ends() -> None:
+def test_count_skips_line_ends() -> None:
     unknown = count(KNOWN, "the zweiback was stale\n", "the zweiback\nwas", "")
     assert unknown.words == {"zweiback": 2, "stale": 1}
     assert (unknown.total, unknown.share) == (7, 3 / 7)
 
 
-def test_literal_unk_does_not_count() -> None:
+def test_count_skips_literal_unk() -> None:
     assert count(KNOWN, "the <unk> was").share == 0
     assert count(Lexicon(["the"]), "the <unk>").share == 0
 
 
-def test_words_are_normalized_as_in_the_vocabulary() -> None:
+def test_count_normalizes_words_as_the_vocabulary() -> None:
     assert count(KNOWN, "The Film was.").words == {"The": 1, "Film": 1, "was.": 1}
     assert count(Words(["the"], lower=True), "THE Film film").words == {"film": 2}
     assert count(Lexicon(["the", "film", "."]), "The film: Süß, süß.").words == {"süß": 2, ":": 1, ",": 1}
 
 
-def test_empty_texts_have_no_unknown_words() -> None:
+def test_count_of_empty_texts_is_zero() -> None:
     assert count(KNOWN).share == count(KNOWN, "", "\n").share == 0
 
 
 @pytest.mark.parametrize("kind", ["bytes", "characters", "bpe", "classic-bpe", "wordpiece", "unigram"])
-def test_subword_tokenizers_are_not_even_run(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_with_subword_tokenizer_returns_none_without_tokenizing(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     size = {} if kind in ("bytes", "characters") else {"size": 300}
     tokenizer = train_tokenizer({"kind": kind, **size}, ["the film was long"] * 9)
     monkeypatch.setattr(type(tokenizer), "encode_batch", None)  # nothing is tokenized for it
     assert count_unknown_words(None, tokenizer, ["zweiback ☃"]) is None
 
 
-def test_networks_that_read_characters_know_all_words() -> None:
+def test_count_with_character_network_returns_none() -> None:
     for flags in ((True, 0), (False, 20)):
         network = SimpleNamespace(is_open_vocabulary=flags[0], max_characters=flags[1])
         assert count_unknown_words(network, KNOWN, ["zweiback"]) is None
 
 
-def test_many_texts_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_count_of_many_texts_samples_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown_words, "MAX_TEXTS", 10)
     unknown = count(KNOWN, *["the film", "was stale"] * 15)  # every third
     assert (unknown.seen, unknown.texts, unknown.words) == (10, 30, {"stale": 5})
     assert "10 of 30" in unknown.describe(" of train", "runs/x")
 
 
-def test_description_names_common_words_and_truncates_long_ones() -> None:
+def test_describe_names_common_words_and_truncates_long_words() -> None:
     text = UnknownWords(Counter(a=9, b=8, c=7, d=6, e=5, f=4), 100, 1, 1).describe("", "the run")
     assert text.startswith("39.0 %")
     assert text.endswith("'a', 'b', 'c', 'd', 'e'")
@@ -99,7 +101,7 @@ def notes(*given: Any, **more: Any) -> list[str]:
     return [one for one in make_plan(*given, device="cpu", **more).notes if "vocabulary" in one]
 
 
-def test_run_that_knows_all_words_gets_no_note(tmp_path: Path) -> None:
+def test_run_without_unknown_words_gets_no_note(tmp_path: Path) -> None:
     data = str(written(tmp_path / "c.csv", ["text", "label"], coloured(60)))
     plan = make_plan("bert/finetune", run_of(tmp_path / "lstm", "lstm"), data, device="cpu")
     assert plan.unknown == 0
@@ -150,7 +152,7 @@ def test_networks_without_word_embeddings_are_advised_to_use_another_run(tmp_pat
         assert "nextword train" not in note
 
 
-def test_every_kind_of_task_is_counted(tmp_path: Path) -> None:
+def test_unknown_words_of_every_task_kind_are_counted(tmp_path: Path) -> None:
     run = run_of(tmp_path / "lstm", "lstm")
     asked = [(f"the river {i}", "red king of zebra", "red") for i in range(4)]  # the passage is read once
     for folder in ("tags", "asked"):
@@ -173,7 +175,7 @@ def test_every_kind_of_task_is_counted(tmp_path: Path) -> None:
     assert make_plan("bert/finetune", run, both, device="cpu").unknown == round(3 / 9, 4)
 
 
-def test_share_is_part_of_the_result_and_the_report(tmp_path: Path) -> None:
+def test_unknown_share_is_in_result_and_report(tmp_path: Path) -> None:
     run, data = run_of(tmp_path / "lstm", "lstm"), foreign(tmp_path)
     given = {"changes": ["phase.0.steps=1"], "device": "cpu"}
     result = transfer.run("bert/finetune", run, str(data), tmp_path / "out", **given).results[0]
@@ -192,7 +194,7 @@ def command(theirs: str, words: dict[str, int], *changes: str) -> str:
     return unknown_words._adaptation_command(unknown, "runs/x", load_recipe(theirs, changes), "reviews.csv")
 
 
-def test_adaptation_uses_the_papers_own_recipe() -> None:
+def test_adaptation_command_uses_the_recipe_of_the_run() -> None:
     begin = "--data reviews.csv --set phase.0.init=runs/x"
     assert command("ulmfit/pretrain", {"film": 9}) == f"nextword train ulmfit/lm {begin}"
     assert command("ulmfit/tiny", {"film": 9}) == f"nextword train ulmfit/tiny-lm {begin}"
@@ -200,14 +202,14 @@ def test_adaptation_uses_the_papers_own_recipe() -> None:
     assert back == f"nextword train ulmfit/lm {begin} --set model.width=1150 --set model.backward=true"
 
 
-def test_adaptation_keeps_rare_words_if_they_are_the_unknown_ones() -> None:
+def test_adaptation_command_keeps_rare_words_if_unknown_words_are_rare() -> None:
     least = load_recipe("ulmfit/lm").tokenizer["min_count"]
     rare, common = ({f"w{i}": n for i in range(6)} for n in (least - 1, least))
     assert command("ulmfit/pretrain", rare).endswith("--set tokenizer.min_count=1")
     assert "min_count" not in command("ulmfit/pretrain", common)
 
 
-def test_adaptation_gives_the_texts_to_every_phase() -> None:
+def test_adaptation_command_passes_the_texts_to_every_phase() -> None:
     assert command("awd-lstm/ptb", {"film": 9}).startswith(
         "nextword train runs/x/recipe.toml --data train=reviews.csv --data finetune=reviews.csv --set phase.0.init"
     )
