@@ -71,10 +71,10 @@ def _data(context: Any, builder: Any, kind: Any, value: Any) -> Any:
 
 
 @intrinsic
-def four_floats(typingctx: Any, matrix: Any, width: Any, row: Any, apart: Any, x: Any, at: Any, sums: Any) -> Any:
+def four_floats(typingctx, matrix, width, row, apart, x, at, sums):
     """sums[k] = Σ_j matrix[row + k · apart, j] · x[at + j], k = 0 … 3; the matrix by its address, `width` by LANES."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context, builder, signature, args):
         address, wide, first, step, vector, begin, out = args
         base = builder.inttoptr(address, F32.as_pointer())
         rows = [
@@ -126,7 +126,7 @@ def four_bytes(
 ) -> Any:
     """sums[k] = Σ_j matrix[row + k · apart, j] · hi[at + j], and sums[4 + k] the same of lo; `width` by 4 · LANES."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context, builder, signature, args):
         address, wide, first, step, upper, lower, begin, out = args
         base = builder.inttoptr(address, I8.as_pointer())
         rows = [
@@ -154,10 +154,10 @@ def four_bytes(
 
 
 @intrinsic
-def arrive(typingctx: Any, gate: Any) -> Any:
+def arrive(typingctx, gate):
     """Count one more thread at the gate (an array of one number)."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context, builder, signature, args):
         builder.atomic_rmw("add", _data(context, builder, signature.args[0], args[0]), I64(1), "seq_cst")
         return context.get_dummy_value()
 
@@ -165,20 +165,20 @@ def arrive(typingctx: Any, gate: Any) -> Any:
 
 
 @intrinsic
-def arrived(typingctx: Any, gate: Any) -> Any:
+def arrived(typingctx, gate):
     """How many threads have arrived."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context, builder, signature, args):
         return builder.load_atomic(_data(context, builder, signature.args[0], args[0]), "seq_cst", 8)
 
     return types.int64(gate), codegen
 
 
 @intrinsic
-def place(typingctx: Any, address: Any) -> Any:
+def place(typingctx, address):
     """An address as a pointer, for numba's carray."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context, builder, signature, args):
         return builder.inttoptr(args[0], cgutils.voidptr_t)
 
     return types.voidptr(types.int64), codegen
@@ -204,11 +204,11 @@ def limit(width: int) -> int:
 
 
 @intrinsic
-def multiply_tile(typingctx: Any, rows: Any, panel: Any, pairs: Any, x: Any, apart: Any, sums: Any) -> Any:
+def multiply_tile(typingctx, rows, panel, pairs, x, apart, sums):
     """Addresses of a panel, of the first row and of the sums; `apart` is how many numbers one row of x lies behind the
     other. Code for each number of rows, and a branch to that of this one."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context, builder, signature, args):
         rows, weights, count, first, step, out = args
         q, to, base = (builder.inttoptr(a, I8.as_pointer()) for a in (weights, out, first))
         after = builder.append_basic_block("after")
@@ -326,11 +326,11 @@ def _store(builder: Any, value: Any, start: Any) -> None:
 
 
 @intrinsic
-def pass_gates(typingctx: Any, table: Any, sums: Any, scale: Any, most: Any, c: Any, h: Any, rounded: Any) -> Any:
+def pass_gates(typingctx, table, sums, scale, most, c, h, rounded):
     """Of one row, all by address: table (3, 4 · UNITS) of a, b and biases; sums (2, 2, ROWS, COLUMNS) from this row on;
     c, read and written; h and, `most` for 1, its whole numbers, written."""
 
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def codegen(context, builder, signature, args):
         lists, found, step, one, memory, said, numbers = args
         do = Lanes(builder)
         lists, found, memory, said, numbers = (

@@ -90,9 +90,7 @@ def quantize_halves(x: np.ndarray, width: int, hi: np.ndarray, lo: np.ndarray, s
 
 
 @fast
-def multiply(
-    matrix: Any, rows: int, width: int, thread: int, threads: int, x: Any, own: Any, bits: int, out: Any
-) -> None:
+def multiply(matrix, rows, width, thread, threads, x, own, bits, out):
     """out[r, i] = Σ_j W[i, j] x[r, j] + b[i], for this thread's share of the i; four distant rows at a time."""
     begin, end = rows * thread // threads, rows * (thread + 1) // threads
     hi, lo, scales, sums, counts = own
@@ -132,7 +130,7 @@ def multiply_buffers(rows: int, width: int) -> tuple[np.ndarray, ...]:
 
 
 @fast
-def store_keys_values(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any) -> None:
+def store_keys_values(block, where, sizes, thread, threads, joint):
     """Store this thread's share of keys and values in the slots that `where` names."""
     batch, width, heads, slots = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS]
     each = width // heads
@@ -146,7 +144,7 @@ def store_keys_values(block: Any, where: Any, sizes: Any, thread: int, threads: 
 
 
 @fast
-def attend(block: Any, where: Any, sizes: Any, thread: int, threads: int, joint: Any, scores: Any, out: Any) -> None:
+def attend(block, where, sizes, thread, threads, joint, scores, out):
     """Attention of this thread's share of tokens and heads to their text, up to themselves."""
     batch, width, heads, slots, band = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS], block[BAND]
     each = width // heads

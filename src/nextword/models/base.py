@@ -14,7 +14,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -23,11 +23,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, RunError, Unsupported
+from nextword.core.errors import RunError, Unsupported, invalid
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.data.word_vectors import Vectors, read_words, vectors_for
 from nextword.models.framing import frame_texts, frames_for_task
 from nextword.tokenizers.base import Tokenizer
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 FILE = "model.safetensors"
 FrameMarks = tuple[Sequence[int], Sequence[int], Sequence[int]]  # ids before, between and after the texts of a frame
@@ -36,44 +39,33 @@ FrameMarks = tuple[Sequence[int], Sequence[int], Sequence[int]]  # ids before, b
 # ------------------------------------------------------------------------------------------------ checks of a Config
 
 
-def check_sizes(config: Any) -> None:
+def check_sizes(config: DataclassInstance) -> None:
     """Check that sizes are positive and that dropout is a probability; called by each Config."""
     for field in dataclasses.fields(config):
-        value = getattr(config, field.name)
+        value = vars(config)[field.name]
         least = 0 if field.default == 0 else 1
         if field.type in ("int", int) and isinstance(value, int) and value < least:  # float fields may well be 0
-            raise InvalidSetting(
-                f"[model] {field.name} = {value} must be at least {least}.", key=f"model.{field.name}", value=value
-            )
+            raise invalid(f"model.{field.name}", value, f"must be at least {least}.")
         if field.name == "dropout":
             check_fraction(config, "dropout")
 
 
-def check_fraction(config: Any, *names: str) -> None:
+def check_fraction(config: DataclassInstance, *names: str) -> None:
     """Check that these fields are probabilities of dropping something: at least 0, below 1."""
     for name in names:
-        value = getattr(config, name)
-        if not 0 <= value < 1:
-            raise InvalidSetting(
-                f"[model] {name} = {value} must be at least 0 and below 1.", key=f"model.{name}", value=value
-            )
+        if not 0 <= vars(config)[name] < 1:
+            raise invalid(f"model.{name}", vars(config)[name], "must be at least 0 and below 1.")
 
 
-def check_choice(config: Any, name: str, known: Sequence[str]) -> None:
-    value = getattr(config, name)
-    if value not in known:
-        raise InvalidSetting(
-            f"[model] {name} = {value!r} is unknown. Use {' or '.join(known)}.", key=f"model.{name}", value=value
-        )
+def check_choice(config: DataclassInstance, name: str, known: Sequence[str]) -> None:
+    if vars(config)[name] not in known:
+        raise invalid(f"model.{name}", vars(config)[name], f"is unknown. Use {' or '.join(known)}.")
 
 
-def check_bits(config: Any) -> None:
-    if config.bits not in (0, 8):
-        raise InvalidSetting(
-            f"[model] bits = {config.bits}: use 8 for int8 weights, or 0 for float32.",
-            key="model.bits",
-            value=config.bits,
-        )
+def check_bits(config: DataclassInstance) -> None:
+    bits = vars(config)["bits"]
+    if bits not in (0, 8):
+        raise invalid("model.bits", bits, "is unknown: use 8 for int8 weights, or 0 for float32.")
 
 
 # ------------------------------------------------------------------------------------------------ every network
