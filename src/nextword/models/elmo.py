@@ -31,7 +31,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.layers.bilstm import ProjectedLSTM, ProjectedState
 from nextword.layers.char_cnn import make_character_embedding, spell_words
@@ -62,9 +62,7 @@ class ELMoConfig:
         check_sizes(self)
         for key, value in (("cell_clip", self.cell_clip), ("projection_clip", self.projection_clip)):
             if value < 0:
-                raise InvalidSetting(
-                    f"[model] {key} = {value} must be a positive limit, or 0 for none.", key=f"model.{key}", value=value
-                )
+                raise invalid(f"model.{key}", value, "must be a positive limit, or 0 for none.")
 
 
 class ELMo(CausalNetwork):

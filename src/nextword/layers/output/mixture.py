@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.layers.dropout import locked_dropout
 from nextword.layers.output.base import Readout, at_least_float32
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax, linear_cross_entropy
@@ -45,20 +45,14 @@ class MixtureOfSoftmaxes(Readout):
         super().__init__()
         tied = 0 if embedding is None else embedding.embedding_dim
         latent = latent or tied or width
-        if experts < 1 or activation not in ACTIVATIONS or not 0 <= dropout < 1:
-            raise InvalidSetting(
-                f"readout: experts = {experts}, dropout = {dropout}, activation = {activation!r}. A mixture needs at "
-                f"least one expert, a dropout below 1, and an activation of {' or '.join(ACTIVATIONS)}.",
-                key="model.readout",
-                value=(experts, dropout, activation),
-            )
+        if experts < 1:
+            raise invalid("model.readout.experts", experts, "must be at least 1.")
+        if activation not in ACTIVATIONS:
+            raise invalid("model.readout.activation", activation, f"is unknown. Use {' or '.join(ACTIVATIONS)}.")
+        if not 0 <= dropout < 1:
+            raise invalid("model.readout.dropout", dropout, "must be at least 0 and below 1.")
         if tied and latent != tied:
-            raise InvalidSetting(
-                f"readout: latent = {latent}, but a tied output has the embedding's width, {tied}. Leave latent out, "
-                "or set tied = false.",
-                key="model.readout.latent",
-                value=latent,
-            )
+            raise invalid("model.readout.latent", latent, f"must be the tied embedding's width, {tied}. Leave it out.")
         self.experts, self.dropout, self.activation = experts, dropout, activation
         self.rows = 0
         self.prior = nn.Linear(width, experts, bias=False)
