@@ -34,7 +34,7 @@ from nextword.metrics.squad import (
         ("", []),
     ],
 )
-def test_the_words_that_count(text: str, words: list[str]) -> None:
+def test_normalize_words_drops_articles_and_punctuation(text: str, words: list[str]) -> None:
     assert normalize_words(text) == words
 
 
@@ -49,7 +49,7 @@ def test_the_words_that_count(text: str, words: list[str]) -> None:
         ("Carolina", "Denver", 0, 0),
     ],
 )
-def test_one_answer_by_hand(said: str, gold: str, exact: float, f1: float) -> None:
+def test_score_of_one_answer_equals_hand_computation(said: str, gold: str, exact: float, f1: float) -> None:
     assert exact_match(said, gold) == exact
     assert word_f1(said, gold) == pytest.approx(f1)
     for rules in (False, True):
@@ -58,7 +58,7 @@ def test_one_answer_by_hand(said: str, gold: str, exact: float, f1: float) -> No
         assert found["answer_f1"][0] == pytest.approx(f1)
 
 
-def test_the_gold_that_it_is_most_like_counts() -> None:
+def test_score_answers_takes_the_most_similar_gold_answer() -> None:
     golds = [["Denver Broncos", "Broncos", "the team of Denver"]]
     assert score_answers(ANSWER_METRICS, ["broncos"], golds, False) == {"answer_f1": 1, "exact": 1}
     found = score_answers(ANSWER_METRICS, ["team"], golds, False)
@@ -66,7 +66,7 @@ def test_the_gold_that_it_is_most_like_counts() -> None:
     assert found["exact"] == 0
 
 
-def test_what_has_no_words_in_either_version() -> None:
+def test_score_answers_without_words_follows_each_version() -> None:
     """1.1's script counts shared words, of which there are none; 2.0's compares what is left."""
     assert score_answers(ANSWER_METRICS, ["a"], [["The"]], False) == {"answer_f1": 0, "exact": 1}
     assert score_answers(ANSWER_METRICS, ["a"], [["The"]], True) == {"answer_f1": 1, "exact": 1}
@@ -76,7 +76,7 @@ def test_what_has_no_words_in_either_version() -> None:
     assert score_answers(ANSWER_METRICS, [""], [["The", "dog"]], False) == {"answer_f1": 0, "exact": 1}
 
 
-def test_questions_without_an_answer() -> None:
+def test_score_answers_of_unanswerable_questions_equals_hand_computation() -> None:
     said = ["Denver", "", "", "in 2015"]
     golds: list[list[str]] = [["Denver"], ["Carolina"], [], []]
     assert score_answers(ANSWER_METRICS_2_0, said, golds, True) == {
@@ -90,7 +90,7 @@ def test_questions_without_an_answer() -> None:
     assert found["no_answer_f1"] == 0  # there is none of the sort
 
 
-def test_the_threshold_is_the_best_of_all() -> None:
+def test_best_threshold_equals_exhaustive_search() -> None:
     """Against every threshold that makes a difference, tried one by one."""
     draw = random.Random(3)
     for _ in range(20):

@@ -36,7 +36,7 @@ def down(optimizer: torch.optim.Optimizer | Optimizer, w: nn.Parameter, steps: i
 # ------------------------------------------------------------------------------------------------ by hand
 
 
-def test_a_quadratic_by_hand() -> None:
+def test_averaged_sgd_on_a_quadratic_equals_hand_computation() -> None:
     """Rate 1/2 halves the weight each step: 8 → 4, 2 | trigger | 1, 0.5, 0.25, 0.125; their mean is θ̄."""
     w = one()
     optimizer = AveragedSGD([w], lr=0.5, patience=1)
@@ -54,7 +54,7 @@ def test_a_quadratic_by_hand() -> None:
     assert optimizer.is_averaging  # and it never goes back
 
 
-def test_decay_by_hand() -> None:
+def test_averaged_sgd_decay_equals_hand_computation() -> None:
     """w − η (g + λ w): 2 − 0.1 · (3 + 0.5 · 2) = 1.6; at the next gradient 1.6 − 0.1 · (3 + 0.8) = 1.22."""
     w = one(2.0)
     optimizer = make_optimizer([w], {"kind": "nt-asgd", "rate": 0.1, "decay": 0.5})
@@ -64,7 +64,7 @@ def test_decay_by_hand() -> None:
         assert w.item() == pytest.approx(expected, rel=1e-6)
 
 
-def test_the_gradient_is_clipped_first_and_decay_added_after() -> None:
+def test_averaged_sgd_clips_before_adding_decay() -> None:
     """A gradient of 10 is clipped to 0.25, then 0.1 · 2 is added: 2 − 0.45. The other way round: 2 − 0.25."""
     w = one(2.0)
     optimizer = AveragedSGD([w], lr=1.0, weight_decay=0.1)
@@ -80,7 +80,7 @@ def test_the_gradient_is_clipped_first_and_decay_added_after() -> None:
     assert recorded.item() == pytest.approx(1.55, rel=1e-5)
 
 
-def test_the_rate_is_read_at_each_step() -> None:
+def test_averaged_sgd_reads_the_rate_at_each_step() -> None:
     w = one()
     optimizer = AveragedSGD([w], lr=0.5)
     down(optimizer, w)
@@ -88,7 +88,7 @@ def test_the_rate_is_read_at_each_step() -> None:
     assert down(optimizer, w) == [3]
 
 
-def test_before_the_trigger_it_is_plain_sgd() -> None:
+def test_averaged_sgd_before_trigger_equals_torch_sgd() -> None:
     torch.manual_seed(0)
     found = []
     start = torch.randn(5, 3, dtype=torch.float64)
@@ -103,7 +103,7 @@ def test_before_the_trigger_it_is_plain_sgd() -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 7, 300])
-def test_the_averages_are_the_averages(steps: int) -> None:
+def test_averaged_sgd_means_equal_double_precision_averages(steps: int) -> None:
     """Of many weights, to 1e-6, against their sum in double precision."""
     torch.manual_seed(0)
     params = [nn.Parameter(torch.randn(7, 5)), nn.Parameter(torch.randn(3))]
@@ -140,7 +140,7 @@ def ours(losses: list[float], n: int) -> list[int]:
     return [at for at in range(len(losses)) if optimizer.on_validation(losses[: at + 1])]
 
 
-def test_the_trigger_on_a_list_of_losses() -> None:
+def test_trigger_on_a_list_of_losses_equals_hand_computation() -> None:
     """n = 5. The least of those more than five ago is 5.0 at index 6 and on, 4.9 at 7, 4.0 at 8: 4.5 is above that."""
     losses = [5.0, 4.9, 4.0, 4.6, 4.7, 4.8, 4.95, 4.85, 4.5, 3.0, 2.0]
     #                                      < 5.0 < 4.9 > 4.0
@@ -159,7 +159,7 @@ def test_the_trigger_on_a_list_of_losses() -> None:
         ([9, 1, 8, 8, 8, 8, 8, 8], [7]),  # and now it is not
     ],
 )
-def test_the_trigger_at_its_edges(losses: list[float], at: list[int]) -> None:
+def test_trigger_at_edge_cases_fires_at_the_expected_index(losses: list[float], at: list[int]) -> None:
     assert ours(losses, 5) == at
 
 
@@ -167,12 +167,12 @@ def test_the_trigger_at_its_edges(losses: list[float], at: list[int]) -> None:
     losses=st.lists(st.integers(1, 8).map(float), max_size=25),
     n=st.integers(1, 7),
 )
-def test_the_trigger_is_the_originals(losses: list[float], n: int) -> None:
+def test_trigger_equals_original_rule(losses: list[float], n: int) -> None:
     found = originals_trigger(losses, n)
     assert ours(losses, n) == ([] if found is None else [found])
 
 
-def test_a_fixed_start_hears_no_losses() -> None:
+def test_averaged_sgd_with_fixed_start_ignores_losses() -> None:
     """start = 3 is plain ASGD: steps 4, 5, … are averaged, whatever the losses."""
     w = one()
     optimizer = AveragedSGD([w], lr=0.5, start=3, patience=1)
@@ -186,7 +186,7 @@ def test_a_fixed_start_hears_no_losses() -> None:
 
 
 @pytest.mark.parametrize("odd", [{"start": -1}, {"patience": 0}])
-def test_odd_settings_are_refused(odd: dict[str, int]) -> None:
+def test_averaged_sgd_with_invalid_setting_raises(odd: dict[str, int]) -> None:
     with pytest.raises(InvalidSetting, match=rf"{next(iter(odd))} = "):
         make_optimizer([one()], {"kind": "nt-asgd", **odd})
 
@@ -210,7 +210,7 @@ def continue_steps(params: list[nn.Parameter], optimizer: AveragedSGD, steps: ra
         optimizer.step()
 
 
-def test_averages_are_swapped_in_and_the_weights_come_back_exactly() -> None:
+def test_averaged_weights_are_swapped_in_and_restored_exactly() -> None:
     params, optimizer = walked(9, start=4)
     before = [p.detach().clone() for p in params]
     means = [optimizer.state[p]["mean"].clone() for p in params]
@@ -225,7 +225,7 @@ def test_averages_are_swapped_in_and_the_weights_come_back_exactly() -> None:
         assert torch.equal(optimizer.state[p]["mean"], mean)
 
 
-def test_before_the_start_and_for_other_optimizers_nothing_is_swapped() -> None:
+def test_averaged_weights_before_start_or_for_other_optimizers_change_nothing() -> None:
     params, optimizer = walked(3, start=4)
     before = [p.detach().clone() for p in params]
     for any_ in (optimizer, Optimizer(torch.optim.SGD(params, lr=1.0))):
@@ -234,7 +234,7 @@ def test_before_the_start_and_for_other_optimizers_nothing_is_swapped() -> None:
 
 
 @pytest.mark.parametrize("steps", [2, 9])  # before the start, and after
-def test_its_state_survives_saving(steps: int) -> None:
+def test_averaged_sgd_state_round_trips_and_continues_identically(steps: int) -> None:
     params, optimizer = walked(steps, start=4)
     tensors, groups = Optimizer(optimizer).export_state()
     tensors = {name: t.clone() for name, t in tensors.items()}
@@ -250,7 +250,7 @@ def test_its_state_survives_saving(steps: int) -> None:
         assert torch.equal(optimizer.state[p]["mean"], again.state[q]["mean"])
 
 
-def test_a_trigger_that_was_pulled_is_remembered() -> None:
+def test_saved_state_remembers_the_fired_trigger() -> None:
     w = one()
     optimizer = AveragedSGD([w], lr=0.5, patience=1)
     optimizer.on_validation([1.0, 2.0, 3.0])
@@ -262,7 +262,7 @@ def test_a_trigger_that_was_pulled_is_remembered() -> None:
     assert again.state[w]["mean"].item() == pytest.approx((4 + 2 + 1) / 3)
 
 
-def test_a_power_makes_late_weights_count_more() -> None:
+def test_power_one_weights_average_equals_hand_computation() -> None:
     """Power 1: the n-th weight counts n times. 4, 2, 1 → (4 + 2 · 2 + 3 · 1) / 6."""
     w = one()
     optimizer = make_optimizer([w], {"kind": "nt-asgd", "rate": 0.5, "start": 1, "power": 1})
@@ -272,7 +272,7 @@ def test_a_power_makes_late_weights_count_more() -> None:
 
 
 @pytest.mark.parametrize("power", [0.0, 0.5, 3.0, 8.0])
-def test_a_power_weighs_by_a_ratio_of_gammas(power: float) -> None:
+def test_power_weights_equal_ratio_of_gamma_functions(power: float) -> None:
     """Γ(n + p) / Γ(n), which is about n^p."""
     w = one()
     optimizer = AveragedSGD([w], lr=0.1, start=1, power=power)

@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize("slug", ["gpt2", "lstm", "awd-lstm", "nplm"])
-def test_scores_and_texts_in_16_bits(slug: str, runs: dict[str, Path]) -> None:
+def test_scores_and_texts_in_bf16_are_close_to_fp32(slug: str, runs: dict[str, Path]) -> None:
     exact, rounded = (nextword.load(runs[slug], "cpu", precision) for precision in ("fp32", "bf16"))
     assert {p.dtype for p in rounded.network.parameters()} == {torch.bfloat16}
     for text in TEXTS:
@@ -46,7 +46,7 @@ def test_scores_and_texts_in_16_bits(slug: str, runs: dict[str, Path]) -> None:
     assert rounded.embed(TEXTS).shape == exact.embed(TEXTS).shape
 
 
-def test_vectors_in_16_bits(runs: dict[str, Path]) -> None:
+def test_embeddings_in_bf16_are_close_to_fp32(runs: dict[str, Path]) -> None:
     exact, rounded = (
         nextword.load(runs["bert"], "cpu", precision).embed(TEXTS).float() for precision in ("fp32", "bf16")
     )
@@ -54,7 +54,7 @@ def test_vectors_in_16_bits(runs: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("slug", ["gpt2", "awd-lstm"])
-def test_eight_bits_as_a_converted_run_has_them(slug: str, runs: dict[str, Path], tmp_path: Path) -> None:
+def test_load_in_int8_equals_converted_run(slug: str, runs: dict[str, Path], tmp_path: Path) -> None:
     convert(runs[slug], tmp_path / "small", ["model.bits=8"])
     exact, kept = (nextword.load(place, "cpu") for place in (runs[slug], tmp_path / "small"))
     rounded = nextword.load(runs[slug], "cpu", "int8")
@@ -66,13 +66,13 @@ def test_eight_bits_as_a_converted_run_has_them(slug: str, runs: dict[str, Path]
         nextword.load(tmp_path / "small", "cpu", "int8")
 
 
-def test_networks_that_eight_bits_are_not_there_for(runs: dict[str, Path]) -> None:
+def test_load_of_unsupported_network_in_int8_raises(runs: dict[str, Path]) -> None:
     for slug in ("lstm", "bert", "nplm"):
         with pytest.raises(Unsupported):
             nextword.load(runs[slug], "cpu", "int8")
 
 
-def test_what_has_no_weights_is_not_rounded(tmp_path: Path, runs: dict[str, Path]) -> None:
+def test_load_of_model_without_weights_in_low_precision_raises(tmp_path: Path, runs: dict[str, Path]) -> None:
     recipe = load_recipe("ngram/tiny", [f"phase.0.data={runs['gpt2'].parent / 'cats.txt'}"])
     for _ in train_events(recipe, tmp_path / "ngram", device="cpu"):
         pass
@@ -81,6 +81,6 @@ def test_what_has_no_weights_is_not_rounded(tmp_path: Path, runs: dict[str, Path
             nextword.load(tmp_path / "ngram", "cpu", precision)
 
 
-def test_other_precisions_are_refused(runs: dict[str, Path]) -> None:
+def test_load_with_unknown_precision_raises(runs: dict[str, Path]) -> None:
     with pytest.raises(InvalidSetting, match="fp32, bf16, int8"):
         nextword.load(runs["gpt2"], "cpu", "fp8")

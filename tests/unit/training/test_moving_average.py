@@ -34,7 +34,7 @@ def made(options: dict[str, Any], average: float = 0.95) -> tuple[list[nn.Parame
 
 
 @pytest.mark.parametrize("options", KINDS)
-def test_it_is_the_formula_and_is_there_only_while_asked_for(options: dict[str, Any]) -> None:
+def test_moving_average_equals_formula_and_is_active_only_in_context(options: dict[str, Any]) -> None:
     weights, optimizer = made(options)
     untouched = weights[2].detach().clone()
     means: list[torch.Tensor | None] = [None, None]
@@ -56,7 +56,7 @@ def test_it_is_the_formula_and_is_there_only_while_asked_for(options: dict[str, 
 
 
 @pytest.mark.parametrize("options", KINDS)
-def test_the_weights_themselves_are_what_they_would_be_without(options: dict[str, Any]) -> None:
+def test_moving_average_leaves_trained_weights_unchanged(options: dict[str, Any]) -> None:
     weights, optimizer = made(options)
     torch.manual_seed(0)
     plain = [nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(4))]
@@ -68,7 +68,7 @@ def test_the_weights_themselves_are_what_they_would_be_without(options: dict[str
 
 
 @pytest.mark.parametrize("options", KINDS)
-def test_it_is_saved_and_gone_on_with(options: dict[str, Any]) -> None:
+def test_moving_average_state_round_trips_and_continues_identically(options: dict[str, Any]) -> None:
     weights, optimizer = made(options)
     for step in range(15):
         stepped(weights, optimizer, step)
@@ -86,13 +86,13 @@ def test_it_is_saved_and_gone_on_with(options: dict[str, Any]) -> None:
         assert all(torch.equal(a, b) for a, b in zip(weights, others, strict=True))
 
 
-def test_at_the_beginning_it_is_close_behind_and_later_as_asked() -> None:
+def test_moving_average_weight_warms_up_to_the_setting() -> None:
     assert moving_average_weight(0.998, 0) == 0.9
     assert moving_average_weight(0.998, 80) == 0.1
     assert moving_average_weight(0.998, 100_000) == pytest.approx(0.002)
 
 
-def test_bad_numbers_are_refused() -> None:
+def test_moving_average_with_invalid_setting_raises() -> None:
     for wrong in (1.0, -0.5, "much"):
         with pytest.raises(InvalidSetting) as invalid:
             made(KINDS[0], wrong)  # type: ignore[arg-type]

@@ -41,13 +41,13 @@ def walked(make: Any, gradient: Any = None, steps: int = 6) -> Tensor:
     return weight.detach()
 
 
-def test_every_optimizer_is_tried_here() -> None:
+def test_every_optimizer_is_covered() -> None:
     assert OPTIMIZERS.keys() - SAME.keys() == {"lamb"}
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 @pytest.mark.parametrize("kind", SAME)
-def test_it_is_torchs(kind: str, decay: float) -> None:
+def test_optimizer_equals_torch_class(kind: str, decay: float) -> None:
     given, cls, theirs = SAME[kind]
     ours = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "decay": decay, **given}))
     expected = walked(lambda p: cls(p, lr=0.05, weight_decay=decay, **theirs))  # type: ignore[call-arg]
@@ -55,7 +55,7 @@ def test_it_is_torchs(kind: str, decay: float) -> None:
     torch.testing.assert_close(ours, expected, rtol=1e-12 if rounded else 0, atol=0)
 
 
-def test_decay_can_be_kept_to_matrices() -> None:
+def test_decay_of_matrices_spares_vectors() -> None:
     matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
     optimizer = make_optimizer([matrix, vector], {"kind": "adamw", "rate": 0.1, "decay": 0.5, "decayed": "matrices"})
     for p in (matrix, vector):
@@ -66,14 +66,14 @@ def test_decay_can_be_kept_to_matrices() -> None:
 
 
 @pytest.mark.parametrize(("kind", "decayed"), [("adamw", "vectors"), ("nt-asgd", "matrices")])
-def test_decay_of_anything_else_is_refused(kind: str, decayed: str) -> None:
+def test_decayed_setting_with_unknown_value_raises(kind: str, decayed: str) -> None:
     with pytest.raises(InvalidSetting) as invalid:
         make_optimizer([torch.nn.Parameter(torch.ones(2))], {"kind": kind, "decayed": decayed})
     assert (invalid.value.key, invalid.value.value) == ("optimizer.decayed", decayed)
 
 
 @pytest.mark.parametrize("kind", SAME)
-def test_l2_goes_through_the_gradient_and_decoupled_decay_does_not(kind: str) -> None:
+def test_decay_is_l2_or_decoupled_by_optimizer(kind: str) -> None:
     """L2 of λ is the same as adding λθ to every gradient. Decoupled decay is not: without a gradient it shrinks the
     weights by (1 − rate·λ) each step and does nothing else."""
     rate, decay = 0.1, 0.5
@@ -87,7 +87,7 @@ def test_l2_goes_through_the_gradient_and_decoupled_decay_does_not(kind: str) ->
         torch.testing.assert_close(still, start * (1 - rate * decay) ** 6)
 
 
-def test_a_step_of_adafactor_by_hand() -> None:
+def test_adafactor_first_step_equals_hand_computation() -> None:
     """Shazeer & Stern 2018, algorithm 4, at its first step: what is kept of g² is a number a row and a column."""
     x = torch.tensor([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]], dtype=torch.float64)
     g = torch.tensor([[0.1, 0.4, -0.2], [0.3, -0.1, 0.2]], dtype=torch.float64)
@@ -101,7 +101,7 @@ def test_a_step_of_adafactor_by_hand() -> None:
     torch.testing.assert_close(weight.detach(), x - 0.01 * x.pow(2).mean().sqrt() * step, rtol=1e-6, atol=1e-9)
 
 
-def test_adam_and_sgd_are_not_each_other() -> None:
+def test_optimizers_without_decay_differ_except_decoupled_variants() -> None:
     found = {
         kind: tuple(walked(lambda p, k=kind: make_optimizer(p, {"kind": k, "rate": 0.05})).tolist()) for kind in SAME
     }
@@ -110,7 +110,7 @@ def test_adam_and_sgd_are_not_each_other() -> None:
     assert len(set(found.values())) == len(found) - 2
 
 
-def test_the_default_is_adam() -> None:
+def test_default_optimizer_is_adam() -> None:
     optimizer = make_optimizer([nn.Parameter(torch.zeros(1))], {})
     assert type(optimizer.inner) is torch.optim.Adam
     assert optimizer.base_rate == optimizer.rate == 0.001
@@ -124,7 +124,7 @@ def test_the_default_is_adam() -> None:
         ({"kind": "sgd", "betas": [0.9, 0.99]}, "betas", "momentum"),
     ],
 )
-def test_unknown_keys_are_refused(options: dict[str, Any], name: str, suggestion: str) -> None:
+def test_optimizer_with_unknown_key_raises(options: dict[str, Any], name: str, suggestion: str) -> None:
     for check in (check_optimizer, lambda table: make_optimizer([nn.Parameter(torch.zeros(1))], table)):
         with pytest.raises(UnknownName, match=suggestion) as unknown:
             check(options)
@@ -132,20 +132,20 @@ def test_unknown_keys_are_refused(options: dict[str, Any], name: str, suggestion
 
 
 @pytest.mark.parametrize("rate", [0, "fast", True])
-def test_rate_must_be_a_number_above_zero(rate: Any) -> None:
+def test_optimizer_with_invalid_rate_raises(rate: Any) -> None:
     with pytest.raises(InvalidSetting) as invalid:
         check_optimizer({"kind": "adam", "rate": rate})
     assert (invalid.value.key, invalid.value.value) == ("optimizer.rate", rate)
 
 
-def test_check_returns_the_rate() -> None:
+def test_check_optimizer_returns_the_rate() -> None:
     for kind in OPTIMIZERS:
         assert check_optimizer({"kind": kind, "rate": 0.25}) == 0.25
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
 @pytest.mark.parametrize("most", [0.01, 1e9])
-def test_clipping_is_torchs_whoever_does_it(kind: str, most: float) -> None:
+def test_clipping_equals_torch_in_fused_and_plain_optimizers(kind: str, most: float) -> None:
     """Adam and AdamW scale the gradients in their own step, the others before it."""
     ours, theirs = ([nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3)), nn.Parameter(torch.ones(3))] for _ in range(2))
     first, second = (make_optimizer(p, {"kind": kind, "rate": 0.05, "eps": 1e-2} if kind != "sgd" else {"kind": kind})

@@ -65,7 +65,7 @@ def walked(optimizer: torch.optim.Optimizer, params: list[nn.Parameter], first: 
 @pytest.mark.parametrize("steps", [1, 2, 7])
 @pytest.mark.parametrize("decayed", ["all", "matrices"])
 @pytest.mark.parametrize("decay", [0.0, DECAY])
-def test_it_is_the_algorithm(steps: int, decayed: str, decay: float) -> None:
+def test_lamb_equals_reference_in_plain_numbers(steps: int, decayed: str, decay: float) -> None:
     params = parameters()
     begun = [p.detach().clone() for p in params]
     walked(make_optimizer(params, {**TABLE, "decay": decay, "decayed": decayed}), params, 1, steps)
@@ -81,7 +81,7 @@ def test_it_is_the_algorithm(steps: int, decayed: str, decay: float) -> None:
         )
 
 
-def test_one_step_of_one_number() -> None:
+def test_lamb_step_of_a_scalar_equals_hand_computation() -> None:
     """x = 2, g = 5: m̂ = 5, v̂ = 25, u = 1 + λ·2 = 1.2; the ratio is 2 / 1.2, and the step is η · 2 whatever u is."""
     x = nn.Parameter(torch.tensor([[2.0]], dtype=torch.float64))
     x.grad = torch.tensor([[5.0]], dtype=torch.float64)
@@ -89,7 +89,7 @@ def test_one_step_of_one_number() -> None:
     assert x.item() == pytest.approx(2 - RATE * 2, abs=1e-15)
 
 
-def test_a_step_is_a_share_of_the_weights_whatever_the_gradient() -> None:
+def test_lamb_step_size_is_independent_of_gradient_scale() -> None:
     for scale in (1e-3, 1.0, 1e3):
         params = parameters()[:1]
         before = params[0].detach().clone()
@@ -99,7 +99,7 @@ def test_a_step_is_a_share_of_the_weights_whatever_the_gradient() -> None:
         torch.testing.assert_close(moved, RATE * before.norm(), rtol=1e-12, atol=0)
 
 
-def test_betas_and_eps_are_the_recipes() -> None:
+def test_lamb_uses_betas_and_eps_of_the_recipe() -> None:
     params = parameters()[1:2]
     x = params[0].detach().tolist()
     table = {"kind": "lamb", "rate": RATE, "betas": [0.5, 0.75], "eps": EPS}
@@ -117,7 +117,7 @@ def test_betas_and_eps_are_the_recipes() -> None:
 # ------------------------------------------------------------------------------------------------ where a norm is zero
 
 
-def test_weights_of_zero_take_adams_step() -> None:
+def test_lamb_step_of_zero_weights_equals_adam() -> None:
     x = nn.Parameter(torch.zeros(2, 2, dtype=torch.float64))
     x.grad = torch.tensor([[1.0, -2.0], [3.0, 0.0]], dtype=torch.float64)
     make_optimizer([x], {**TABLE, "eps": 0.1}).step()
@@ -125,20 +125,20 @@ def test_weights_of_zero_take_adams_step() -> None:
     torch.testing.assert_close(x.detach(), expected, rtol=1e-12, atol=0)
 
 
-def test_without_a_gradient_and_without_decay_nothing_moves() -> None:
+def test_lamb_with_zero_gradient_and_decay_changes_nothing() -> None:
     x = nn.Parameter(torch.ones(2, 2, dtype=torch.float64))
     x.grad = torch.zeros_like(x)
     make_optimizer([x], {"kind": "lamb", "rate": RATE}).step()
     assert torch.equal(x.detach(), torch.ones_like(x))
 
 
-def test_ratios_by_hand() -> None:
+def test_trust_ratios_equal_hand_computation() -> None:
     x = [torch.tensor([3.0, 4.0]), torch.zeros(2), torch.ones(2), torch.zeros(1), torch.tensor(6.0)]
     u = [torch.tensor([0.0, 2.0]), torch.ones(2), torch.zeros(2), torch.zeros(1), torch.tensor(-3.0)]
     assert trust_ratios(x, u).tolist() == [2.5, 1.0, 1.0, 1.0, 2.0]
 
 
-def test_what_has_no_gradient_stays_and_does_not_count_its_steps() -> None:
+def test_lamb_skips_parameters_without_gradient() -> None:
     params = parameters()[:2]
     optimizer = make_optimizer(params, TABLE)
     begun = params[1].detach().clone()
@@ -155,7 +155,7 @@ def test_what_has_no_gradient_stays_and_does_not_count_its_steps() -> None:
 # ------------------------------------------------------------------------------------------------ groups, keys, resume
 
 
-def test_vectors_are_neither_decayed_nor_scaled_only_where_the_recipe_says_so() -> None:
+def test_lamb_spares_vectors_only_if_decayed_is_matrices() -> None:
     spared, whole = (make_optimizer(parameters(), {**TABLE, "decayed": d}) for d in ("matrices", "all"))
     assert [(g["weight_decay"], g["scaled"]) for g in spared.param_groups] == [(DECAY, True), (0.0, False)]
     assert [(g["weight_decay"], g["scaled"]) for g in whole.param_groups] == [(DECAY, True)]
@@ -167,7 +167,7 @@ def test_vectors_are_neither_decayed_nor_scaled_only_where_the_recipe_says_so() 
     "options",
     [{"kind": "lam"}, {"beta": [0.9, 0.99]}, {"momentum": 0.9}, {"scaled": False}],
 )
-def test_unknown_keys_are_refused(options: dict[str, Any]) -> None:
+def test_optimizer_with_unknown_key_raises(options: dict[str, Any]) -> None:
     with pytest.raises(UnknownName) as unknown:
         make_optimizer(parameters(), {**TABLE, **options})
     assert unknown.value.name == options.get("kind", next(iter(options)))
@@ -177,12 +177,12 @@ def test_unknown_keys_are_refused(options: dict[str, Any]) -> None:
     "options",
     [{"betas": [0.9]}, {"betas": [0.9, 1.0]}, {"betas": 0.9}, {"eps": -1.0}, {"decay": -0.1}, {"decayed": "vectors"}],
 )
-def test_impossible_values_are_refused(options: dict[str, Any]) -> None:
+def test_lamb_with_invalid_value_raises(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting):
         make_optimizer(parameters(), {**TABLE, **options})
 
 
-def test_its_state_is_saved_as_json_and_tensors_and_goes_on_to_the_bit() -> None:
+def test_lamb_state_round_trips_and_continues_bit_identically() -> None:
     params = parameters()
     optimizer = make_optimizer(params, TABLE)
     walked(optimizer, params, 1, 3)
@@ -198,7 +198,7 @@ def test_its_state_is_saved_as_json_and_tensors_and_goes_on_to_the_bit() -> None
         assert torch.equal(p, q)
 
 
-def test_training_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_lamb_training_resumes_bit_identically(tmp_path: Path) -> None:
     ids = walk(11, 405)
     phase: dict[str, Any] = {"batches": {"kind": "rows", "rows": 4, "length": 5}, "optimizer": TABLE, "steps": 12}
     phase |= {"train": ids, "valid": None, "save": 1e9, "log": 5, "clip": 1.0}

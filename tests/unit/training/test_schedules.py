@@ -21,7 +21,7 @@ OPTIONS = [
 ]
 
 
-def test_every_schedule_is_tried_here() -> None:
+def test_every_schedule_is_covered() -> None:
     assert {options["kind"] for options in OPTIONS} == set(SCHEDULES)
 
 
@@ -32,7 +32,7 @@ def test_every_schedule_is_tried_here() -> None:
     validations=st.lists(st.floats(0, 10), max_size=8),
     rate=st.floats(1e-6, 10),
 )
-def test_a_rate_is_never_negative_and_never_above_the_recipes(
+def test_schedule_rate_stays_between_zero_and_the_base_rate(
     options: dict[str, object], epoch: int, fraction: float, validations: list[float], rate: float
 ) -> None:
     schedule = Schedule(rate, options)
@@ -43,7 +43,7 @@ def test_a_rate_is_never_negative_and_never_above_the_recipes(
 
 @pytest.mark.parametrize("kind", ["cosine", "linear"])
 @pytest.mark.parametrize("warmup", [0.0, 1e-6, 1e-4, 0.3, 1.0])
-def test_warming_up_never_overshoots(kind: str, warmup: float) -> None:
+def test_warmup_rises_to_the_peak_and_then_falls(kind: str, warmup: float) -> None:
     schedule = Schedule(1.0, {"kind": kind, "warmup": warmup})
     rates = [schedule(Progress(0, 0, i / 1000, ())) for i in range(1001)]
     assert max(rates) <= 1
@@ -53,7 +53,7 @@ def test_warming_up_never_overshoots(kind: str, warmup: float) -> None:
     assert rates[top:] == sorted(rates[top:], reverse=True)
 
 
-def test_unknown_schedules_and_options_are_refused_with_advice() -> None:
+def test_schedule_with_unknown_kind_or_option_raises_with_suggestion() -> None:
     with pytest.raises(UnknownName, match="cosine") as unknown:
         Schedule(1.0, {"kind": "cosin"})
     assert unknown.value.name == "cosin"

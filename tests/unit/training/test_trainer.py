@@ -29,7 +29,7 @@ PER_EPOCH = 20  # 405 ids in 4 rows of 101: 100 predictions a row, 5 at a time
 # ------------------------------------------------------------------------------------------------ one step
 
 
-def test_a_step_is_the_optimizers_on_the_objectives_gradient(tmp_path: Path) -> None:
+def test_training_steps_equal_plain_torch_loop(tmp_path: Path) -> None:
     """Three steps of the loop against a plain torch loop: carried state, clipping, rate."""
     made = job(tmp_path / "run", steps=3, clip=0.5, optimizer={"kind": "sgd", "rate": 0.7}, valid=None)
     cls = model_class("lstm")
@@ -52,7 +52,9 @@ def test_a_step_is_the_optimizers_on_the_objectives_gradient(tmp_path: Path) -> 
         torch.testing.assert_close(t, weights(plain)[name], rtol=1e-5, atol=1e-6)
 
 
-def test_the_state_is_carried_and_dropped_at_each_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_state_is_carried_within_an_epoch_and_reset_between_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     given: list[bool] = []
     plain = CausalObjective.loss
 
@@ -65,7 +67,7 @@ def test_the_state_is_carried_and_dropped_at_each_epoch(tmp_path: Path, monkeypa
     assert given == ([True] + [False] * (PER_EPOCH - 1)) * 2
 
 
-def test_accumulating_two_halves_is_one_whole(tmp_path: Path) -> None:
+def test_accumulation_of_two_half_batches_equals_one_full_batch(tmp_path: Path) -> None:
     options: dict[str, Any] = {"slug": "nplm", "model": {"context": 3, "embedding": 4, "width": 6}, "valid": None}
     options |= {"optimizer": {"kind": "sgd", "rate": 0.5}, "steps": 4}
     whole, _ = run(tmp_path / "whole", batches=WINDOWS, **options)
@@ -74,7 +76,7 @@ def test_accumulating_two_halves_is_one_whole(tmp_path: Path) -> None:
         torch.testing.assert_close(t, weights(halves)[name], rtol=1e-5, atol=1e-7)
 
 
-def test_clipping_bounds_the_step(tmp_path: Path) -> None:
+def test_clipping_limits_the_step_to_rate_times_clip(tmp_path: Path) -> None:
     """With plain SGD a step is rate × gradient, so its length is at most rate × clip, and just that when clipped."""
     for clip, clipped in ((0.01, True), (1e6, False)):
         made = job(tmp_path / str(clip), steps=1, clip=clip, optimizer={"kind": "sgd", "rate": 1.0}, log=1, valid=None)
@@ -85,7 +87,7 @@ def test_clipping_bounds_the_step(tmp_path: Path) -> None:
         assert line.values["norm"] > 0.01  # the norm that is logged is the one before clipping
 
 
-def test_a_sum_over_time_is_length_times_the_mean() -> None:
+def test_sequence_reduction_gradient_is_length_times_token_gradient() -> None:
     torch.manual_seed(0)
     network = NPLM(NPLM.Config(2, 3, 4), Vocabulary(SIZE, 0)).double()
     ids = torch.randint(SIZE, (4, 7))
@@ -98,7 +100,7 @@ def test_a_sum_over_time_is_length_times_the_mean() -> None:
         torch.testing.assert_close(sequence, 6 * token)
 
 
-def test_the_unigram_bias_begins_at_the_unigram_model(tmp_path: Path) -> None:
+def test_unigram_bias_initial_loss_equals_unigram_model(tmp_path: Path) -> None:
     ids = np.repeat(np.arange(4), [400, 200, 100, 100]).astype(np.uint8)
     np.random.default_rng(0).shuffle(ids)
     made = job(tmp_path / "run", steps=1, train=ids, initial={"kind": "zeros", "bias": "unigram"}, valid=None)
@@ -110,7 +112,7 @@ def test_the_unigram_bias_begins_at_the_unigram_model(tmp_path: Path) -> None:
     assert loss.value.item() == pytest.approx(-np.log(shares[targets]).mean(), rel=1e-5)
 
 
-def test_a_wrong_initial_table_is_refused(tmp_path: Path) -> None:
+def test_initial_table_with_invalid_value_raises(tmp_path: Path) -> None:
     with pytest.raises(UnknownName) as unknown:
         run(tmp_path / "run", steps=1, initial={"kind": "xavierr"})
     assert unknown.value.name == "xavierr"
@@ -123,7 +125,7 @@ def test_a_wrong_initial_table_is_refused(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ budgets
 
 
-def test_epochs_and_steps(tmp_path: Path) -> None:
+def test_epochs_or_steps_limit_training_and_set_validations(tmp_path: Path) -> None:
     _, events = run(tmp_path / "epochs", epochs=1.5)
     assert (events[-1].step, events[-1].epoch, events[-1].values["reason"]) == (30, 1.5, "epochs")
     assert [e.step for e in events_of(events, VALID)] == [20, 30]  # once an epoch, and at the end
@@ -137,12 +139,12 @@ def test_epochs_and_steps(tmp_path: Path) -> None:
     assert events[0].values["tokens"] == 405
 
 
-def test_accumulation_counts_epochs_in_text_read(tmp_path: Path) -> None:
+def test_accumulation_counts_epochs_by_text_read(tmp_path: Path) -> None:
     _, events = run(tmp_path / "run", epochs=1, accumulate=4, valid=None)
     assert events[-1].step == PER_EPOCH // 4
 
 
-def test_the_log_says_the_mean_since_the_last_line(tmp_path: Path) -> None:
+def test_log_line_has_mean_loss_since_previous_line(tmp_path: Path) -> None:
     _, each = run(tmp_path / "each", steps=10, log=1, valid=None)
     _, both = run(tmp_path / "both", steps=10, log=5, valid=None)
     losses = [e.values["loss"] for e in events_of(each, STEP)]
@@ -152,7 +154,7 @@ def test_the_log_says_the_mean_since_the_last_line(tmp_path: Path) -> None:
     assert [e.values["seen"] for e in events_of(both, STEP)] == [100, 200]
 
 
-def test_minutes_become_steps_before_the_first(tmp_path: Path) -> None:
+def test_minutes_are_converted_to_steps_before_training(tmp_path: Path) -> None:
     _, events = run(tmp_path / "run", minutes=0.003)
     assert events[0].kind == BEGIN
     assert events[0].values["steps"] >= 10
@@ -162,7 +164,7 @@ def test_minutes_become_steps_before_the_first(tmp_path: Path) -> None:
     assert events[-1].step == state[1]["step"] <= state[1]["total_steps"]  # fewer where the machine became much slower
 
 
-def test_the_number_of_steps_is_set_once_more_and_then_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retime_corrects_the_number_of_steps_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine of one step a second, thought to be three times as fast: 10 minutes are 600 steps, not 1800."""
     trainer = Trainer(job(tmp_path / "run", minutes=10))
     monkeypatch.setattr(Trainer, "seconds", lambda self: float(self.steps_done))
@@ -177,7 +179,7 @@ def test_the_number_of_steps_is_set_once_more_and_then_stays(tmp_path: Path, mon
     assert (again.total_steps, again.validate_every, again.is_budget_final) == (600, 60, True)
 
 
-def test_slow_first_steps_do_not_settle_the_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_retime_ignores_slow_first_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten seconds to begin with, then a hundred steps a second: 10 minutes are nearly 60,000 steps."""
     trainer = Trainer(job(tmp_path / "run", minutes=10))
     monkeypatch.setattr(Trainer, "seconds", lambda self: 10 + self.steps_done / 100)
@@ -188,7 +190,7 @@ def test_slow_first_steps_do_not_settle_the_number(tmp_path: Path, monkeypatch: 
     assert 0.8 * 59_000 < trainer.total_steps <= 59_000
 
 
-def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
+def test_timing_leaves_weights_randomness_and_counters_unchanged(tmp_path: Path) -> None:
     """Weights, randomness, optimizer, counters and memory are those of a run that was told its steps."""
     made = {
         budget: job(
@@ -215,7 +217,7 @@ def test_timing_the_machine_leaves_no_trace(tmp_path: Path) -> None:
     assert equal(weights(timed.network), weights(told.network))
 
 
-def test_a_resumed_run_of_minutes_is_not_timed_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resume_with_minutes_keeps_the_number_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = 0
 
     def stop() -> bool:
@@ -235,7 +237,7 @@ def test_a_resumed_run_of_minutes_is_not_timed_again(tmp_path: Path, monkeypatch
     again.close()
 
 
-def test_a_kill_right_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> None:
+def test_kill_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> None:
     events = run_gradient_phase(job(tmp_path / "run", minutes=0.003))
     total = next(events).values["steps"]
     events.close()  # as a kill would: before the first step
@@ -247,7 +249,7 @@ def test_a_kill_right_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> 
 # ------------------------------------------------------------------------------------------------ validation
 
 
-def test_validation_does_not_disturb_training(tmp_path: Path) -> None:
+def test_validation_leaves_trained_weights_unchanged(tmp_path: Path) -> None:
     model = {"width": 8, "dropout": 0.4}
     often, _ = run(tmp_path / "often", steps=12, validate=1, keep="last", model=model)
     never, _ = run(tmp_path / "never", steps=12, valid=None, model=model)
@@ -260,7 +262,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
     monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(found)))
 
 
-def test_patience_stops_after_more_than_so_many_without_a_better_one(
+def test_patience_stops_after_too_many_validations_without_improvement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, [3, 2, 2.5, 1, 1, 2, 3, 0])
@@ -270,7 +272,7 @@ def test_patience_stops_after_more_than_so_many_without_a_better_one(
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (4, 1)
 
 
-def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_best_checkpoint_with_equal_metrics_has_lower_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5), (1.0, 0.5)])
 
     def compute_validation(self: Trainer) -> Validation:
@@ -285,7 +287,7 @@ def test_of_equal_metrics_the_smaller_loss_is_the_better(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(("keep", "step"), [("best", 3), ("last", 6)])
-def test_the_weights_kept_are_the_best_or_the_last(
+def test_keep_saves_the_best_or_last_weights(
     keep: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, [3, 2, 1, 2, 3, 4])
@@ -297,13 +299,13 @@ def test_the_weights_kept_are_the_best_or_the_last(
     assert equal(weights(saved), weights(straight))
 
 
-def test_without_a_validation_text_the_last_weights_are_kept(tmp_path: Path) -> None:
+def test_keep_without_validation_text_saves_the_last_weights(tmp_path: Path) -> None:
     network, _ = run(tmp_path / "run", steps=6, valid=None)
     saved = model_class("lstm").load(tmp_path / "run", network.config, network.vocabulary)
     assert equal(weights(network), weights(saved))
 
 
-def test_validation_is_the_mean_over_the_held_out_text(tmp_path: Path) -> None:
+def test_validation_loss_is_the_mean_over_held_out_text(tmp_path: Path) -> None:
     network, events = run(tmp_path / "run", steps=3, validate=3)
     ids = torch.from_numpy(VALIDATION.astype(np.int64))[None]
     network.eval()
@@ -316,7 +318,7 @@ def test_validation_is_the_mean_over_the_held_out_text(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ learning
 
 
-def test_the_loop_learns(tmp_path: Path) -> None:
+def test_training_reaches_a_low_validation_loss(tmp_path: Path) -> None:
     network, events = trained(
         tmp_path / "run", "gru", {"width": 16}, SIZE, TRAIN, VALIDATION,
         batches=ROWS, optimizer={"kind": "adam", "rate": 0.03}, clip=1.0, epochs=6,

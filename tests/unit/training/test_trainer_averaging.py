@@ -33,7 +33,7 @@ PHASE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])
-def test_what_is_kept_is_the_average(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nt_asgd_saves_the_averaged_weights(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve steps of which seven are averaged; the file and the network hold the mean of those seven."""
     phase = {**PHASE, "steps": 12, "keep": keep, "validate": 12}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
@@ -55,7 +55,7 @@ def test_what_is_kept_is_the_average(keep: str, tmp_path: Path, monkeypatch: pyt
         assert torch.equal(now[name], kept), name  # a phase after this one begins with them
 
 
-def test_held_out_text_is_scored_by_the_averages_and_training_goes_on_without_them(tmp_path: Path) -> None:
+def test_nt_asgd_validates_with_averages_without_changing_training(tmp_path: Path) -> None:
     found = []
     for every in (3, 15):
         phase = {**PHASE, "steps": 15, "validate": every}
@@ -64,7 +64,7 @@ def test_held_out_text_is_scored_by_the_averages_and_training_goes_on_without_th
     assert found[0] == found[1]  # validating leaves no trace
 
 
-def test_the_loop_pulls_the_trigger_where_the_original_would(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nt_asgd_trigger_in_training_equals_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = [3.0, 2.9, 2.0, 2.6, 2.7, 2.8, 2.95, 2.85, 2.5, 1.9, 1.8]
     left = iter(losses)
     monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(left)))
@@ -76,7 +76,7 @@ def test_the_loop_pulls_the_trigger_where_the_original_would(tmp_path: Path, mon
 
 
 @pytest.mark.parametrize("at", [4, 9])  # before averaging begins, and while it goes on
-def test_resume_goes_on_to_the_same_bits(at: int, tmp_path: Path) -> None:
+def test_nt_asgd_resume_gives_bit_identical_result(at: int, tmp_path: Path) -> None:
     def job(name: str, stop: Any = lambda: False) -> Any:
         phase = {**PHASE, "steps": 14, "validate": 7, "save": 0}
         return small_job(tmp_path / name, "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, stop, **phase)
@@ -96,7 +96,7 @@ def test_resume_goes_on_to_the_same_bits(at: int, tmp_path: Path) -> None:
     assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "broken" / FILE).read_bytes()
 
 
-def test_the_loop_clips_then_decays_and_scales_the_rate_by_the_length(tmp_path: Path) -> None:
+def test_nt_asgd_step_equals_torch_with_clip_decay_and_length_scaled_rate(tmp_path: Path) -> None:
     """One step against torch's own: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
     phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 0.3}}
     trainer = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
@@ -114,7 +114,7 @@ def test_the_loop_clips_then_decays_and_scales_the_rate_by_the_length(tmp_path: 
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6, msg=name)
 
 
-def test_the_function_that_graphs_record_is_the_plain_step(tmp_path: Path) -> None:
+def test_graph_step_function_without_capture_equals_plain_step(tmp_path: Path) -> None:
     """Run as it is, without a GPU: same weights, averages, nats, norm and carried state."""
     found = []
     for recorded in (False, True):
@@ -143,7 +143,7 @@ def test_the_function_that_graphs_record_is_the_plain_step(tmp_path: Path) -> No
 # ------------------------------------------------------------------------------------------------ recorded steps
 
 
-def test_without_a_gpu_graphs_are_left_out(tmp_path: Path) -> None:
+def test_graphs_without_gpu_are_ignored(tmp_path: Path) -> None:
     weights = []
     for graphs in (False, True):
         phase = {**PHASE, "steps": 4, "graphs": graphs}
@@ -153,7 +153,7 @@ def test_without_a_gpu_graphs_are_left_out(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
 
 
-def test_graphs_want_one_batch_a_step(tmp_path: Path) -> None:
+def test_graphs_with_accumulation_raise(tmp_path: Path) -> None:
     odd = {"accumulate": 2, "graphs": True}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **odd})
     for check in (Trainer, Trainer.check):
@@ -162,7 +162,7 @@ def test_graphs_want_one_batch_a_step(tmp_path: Path) -> None:
         assert (invalid.value.key, invalid.value.value) == ("accumulate", 2)
 
 
-def test_one_step_pieces_do_not_break_a_run(tmp_path: Path) -> None:
+def test_batches_of_one_time_step_keep_losses_finite(tmp_path: Path) -> None:
     """Rows of 14 ids, read 6 at a time, end in a piece of one step."""
     phase = {**PHASE, "batches": {"kind": "variable", "rows": 4, "length": 6, "spread": 0.0, "half": 0.0}, "steps": 7}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN[:56], None, **phase)

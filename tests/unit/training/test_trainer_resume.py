@@ -24,7 +24,9 @@ from tests.support.small_job import MODEL, SIZE, VALIDATION, equal, run, weights
 @pytest.mark.parametrize(
     "optimizer", [{"kind": "sgd", "rate": 0.3, "momentum": 0.9}, {"kind": "nadamw", "rate": 0.01}, {"kind": "adagrad"}]
 )
-def test_a_broken_run_goes_on_to_the_same_bits(slug: str, optimizer: dict[str, Any], tmp_path: Path) -> None:
+def test_resume_of_interrupted_run_gives_bit_identical_result(
+    slug: str, optimizer: dict[str, Any], tmp_path: Path
+) -> None:
     """Carried state, dropout's randomness, optimizer, schedule by validations and accumulation, all at once."""
     options: dict[str, Any] = {"slug": slug, "optimizer": optimizer, "steps": 14, "validate": 2, "accumulate": 3}
     options |= {"schedule": {"kind": "plateau"}, "clip": 0.5, "log": 4}
@@ -42,7 +44,7 @@ def test_a_broken_run_goes_on_to_the_same_bits(slug: str, optimizer: dict[str, A
     assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "broken" / FILE).read_bytes()
 
 
-def test_a_finished_run_that_is_resumed_only_says_so(tmp_path: Path) -> None:
+def test_resume_of_finished_run_changes_nothing(tmp_path: Path) -> None:
     network, _ = run(tmp_path / "run", steps=6, validate=3)
     again, events = run(tmp_path / "run", steps=6, validate=3)
     assert [e.kind for e in events] == [BEGIN, END]
@@ -66,7 +68,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
 @pytest.mark.parametrize("log", [1, 4])
 @pytest.mark.parametrize("valid", [None, VALIDATION])
 @pytest.mark.parametrize("at", [6, 7, 8, 9])
-def test_a_loss_that_is_no_number_stops_with_the_last_good_state_kept(
+def test_non_finite_loss_raises_and_keeps_last_good_state(
     at: int, valid: Any, log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     poisoned(monkeypatch, at)
@@ -83,13 +85,13 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_state_kept(
         assert all(torch.isfinite(t).all() for t in kept.state_dict().values())
 
 
-def test_a_loss_that_explodes_stops_too(tmp_path: Path) -> None:
+def test_exploding_loss_raises(tmp_path: Path) -> None:
     with pytest.raises(TrainingDiverged):
         run(tmp_path / "run", slug="rnn", model={"width": 8, "activation": "relu"}, steps=200, log=1,
             optimizer={"kind": "sgd", "rate": 1e4})  # fmt: skip
 
 
-def test_an_interruption_says_so_and_keeps_all(tmp_path: Path) -> None:
+def test_interruption_ends_with_reason_and_saved_state(tmp_path: Path) -> None:
     _, events = run(tmp_path / "run", steps=9, stop=lambda: True)
     assert (events[-1].step, events[-1].values["reason"]) == (1, "interrupted")
     state = RunFolder(tmp_path / "run").load_state()
@@ -98,7 +100,7 @@ def test_an_interruption_says_so_and_keeps_all(tmp_path: Path) -> None:
     json.dumps([e.as_line() for e in events])
 
 
-def test_the_saved_state_is_small_json_and_tensors(tmp_path: Path) -> None:
+def test_saved_state_holds_json_and_tensors(tmp_path: Path) -> None:
     run(tmp_path / "run", steps=3)
     (folder,) = [p for p in (tmp_path / "run" / "state").iterdir() if p.is_dir()]
     assert {p.name for p in folder.iterdir()} == {"state.safetensors", "state.json"}

@@ -58,19 +58,19 @@ def tensors(run: Path) -> dict[str, Tensor]:
 # ------------------------------------------------------------------------------------------------ which row is whose
 
 
-def test_rows_by_the_spelling_of_words() -> None:
+def test_match_words_finds_rows_by_spelling() -> None:
     theirs, ours = Words(["the", "film", "king"]), Words(["actor", "the", "king", "of"])
     assert match_words(theirs, ours).tolist() == [0, 1, NEW, 2, 4, NEW]
 
 
-def test_case_is_looked_past_where_they_did_so() -> None:
+def test_match_words_with_lowercase_source_ignores_case() -> None:
     ours = Words(["The", "the", "King"])
     assert match_words(Words(["the", "king"], lower=True), ours).tolist() == [0, 1, 2, 2, 3]
     assert match_words(Words(["the", "king"]), ours).tolist() == [0, 1, NEW, 2, NEW]
     assert match_words(Lexicon(["the", "king"]), ours).tolist() == [0, 1, 2, 2, 3]
 
 
-def test_new_rows_are_the_mean_of_all_of_theirs() -> None:
+def test_remap_rows_initializes_new_rows_with_the_mean() -> None:
     table = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
     found = remap_rows(table, np.array([2, NEW, 0, 2]))
     assert found.tolist() == [[8, 0], [4, 2], [1, 2], [8, 0]]
@@ -90,7 +90,7 @@ def test_new_rows_are_the_mean_of_all_of_theirs() -> None:
         ("gpt2", {"width": 8, "layers": 1, "heads": 2, "window": 8}),
     ],
 )
-def test_a_run_goes_on_with_other_words(tmp_path: Path, slug: str, model: dict[str, Any]) -> None:
+def test_warm_start_with_another_vocabulary_keeps_known_rows(tmp_path: Path, slug: str, model: dict[str, Any]) -> None:
     spec = {"kind": "words"}
     batches = {"kind": "blocks", "rows": 2, "length": 8} if slug == "gpt2" else ROWS
     options = {"slug": slug, "batches": batches}
@@ -114,7 +114,7 @@ def test_a_run_goes_on_with_other_words(tmp_path: Path, slug: str, model: dict[s
     assert "film" in ours.words
 
 
-def test_how_many_are_new_is_said_and_logged(tmp_path: Path) -> None:
+def test_warm_start_reports_the_number_of_new_words(tmp_path: Path) -> None:
     first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
     tables = {
         "paper": {"slug": "awd-lstm"},
@@ -130,7 +130,7 @@ def test_how_many_are_new_is_said_and_logged(tmp_path: Path) -> None:
     assert "words are new to it" in (tmp_path / "second" / "log.jsonl").read_text()
 
 
-def test_it_can_be_resumed(tmp_path: Path) -> None:
+def test_warm_start_resume_gives_identical_weights(tmp_path: Path) -> None:
     first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
     options = {"init": str(first), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 6}
     whole = tensors(learnt(tmp_path, "whole", SECOND, SHAPE, {"kind": "words"}, **options))
@@ -162,14 +162,14 @@ def test_it_can_be_resumed(tmp_path: Path) -> None:
         {"width": 8, "characters": {"filters": [[1, 4]], "characters": 4}},
     ],
 )
-def test_where_words_have_no_row_of_their_own_it_is_refused(tmp_path: Path, model: dict[str, Any]) -> None:
+def test_warm_start_without_word_rows_raises(tmp_path: Path, model: dict[str, Any]) -> None:
     first = learnt(tmp_path, "first", FIRST, model, {"kind": "words"}, slug="lstm")
     with pytest.raises(Unsupported):
         learnt(tmp_path, "second", SECOND, model, {"kind": "words"}, slug="lstm", init=str(first))
     assert not (tmp_path / "second").exists()
 
 
-def test_other_widths_are_named(tmp_path: Path) -> None:
+def test_warm_start_with_another_width_raises(tmp_path: Path) -> None:
     first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
     with pytest.raises(InvalidSetting, match=r"weight_ih is \(48, 8\).*\(64, 8\)"):
         learnt(tmp_path, "second", SECOND, {**SHAPE, "width": 16}, {"kind": "words"}, init=str(first))
