@@ -179,8 +179,8 @@ def test_untieable_readout_with_tied_embedding_raises(kind: str) -> None:
         ({"kind": "adaptive", "divide": 0.5}, "model.readout.divide"),
         ({"kind": "sampled", "samples": 0}, "model.readout.samples"),
         ({"kind": "nce", "proposal": "guess"}, "model.readout.proposal"),
-        ({"kind": "mixture", "experts": 0}, "model.readout"),
-        ({"kind": "mixture", "dropout": 1.0}, "model.readout"),
+        ({"kind": "mixture", "experts": 0}, "model.readout.experts"),
+        ({"kind": "mixture", "dropout": 1.0}, "model.readout.dropout"),
         ({"kind": "spelled", "filters": [[0, 4]]}, "characters.filters"),
     ],
 )
