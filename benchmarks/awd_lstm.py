@@ -297,7 +297,7 @@ def on_gpu(
     makers: dict[str, Callable[[], Contender]] = {
         ORDER[0]: lambda: original(recipe, text, model, device, precision),
         ORDER[1]: lambda: ours(recipe, text, model, device, precision=precision, graphs=False),
-        ORDER[2]: lambda: ours(recipe, text, model, device, precision=precision, graphs=True),
+        ORDER[2]: lambda: ours(recipe, text, model, device, precision=precision, cuda_graphs=True),
     }
     ready: dict[str, Contender] = {}
     failed: dict[str, str] = {}

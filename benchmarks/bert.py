@@ -163,7 +163,7 @@ def theirs(config: BERTConfig, size: int, kind: str) -> Any:
         hidden_size=config.width,
         num_hidden_layers=config.layers,
         num_attention_heads=config.heads,
-        intermediate_size=config.inner or 4 * config.width,
+        intermediate_size=config.ffn_width or 4 * config.width,
         max_position_embeddings=config.window,
         hidden_dropout_prob=config.dropout,
         attention_probs_dropout_prob=config.dropout,
@@ -205,7 +205,7 @@ def our_rows(sizes: Sizes) -> tuple[Callable[[], None], BERT, Trainer]:
     """Documents so long that all but a few rows are full."""
     changes = [f"phase.0.batches.rows={sizes.rows}", f"phase.0.batches.length={sizes.length}"]
     long = np.full(40, 4 * sizes.rows * sizes.length)
-    return our_step(sizes, [*changes, "phase.0.batches.short=0.0"], stream(long, sizes.vocabulary))
+    return our_step(sizes, [*changes, "phase.0.batches.short_fraction=0.0"], stream(long, sizes.vocabulary))
 
 
 def peak_of(step: Callable[[], None], n: int = 3) -> float:

@@ -31,7 +31,13 @@ SMALL = {  # what is changed of the recipes
     "classifier": ("task.width=64", "phase.0.epochs=4"),
 }
 REHEARSED = {
-    "encoder": ("tokenizer.size=500", "model.output_words=500", "model.width=16", "model.encoder=8", "phase.0.steps=5"),
+    "encoder": (
+        "tokenizer.size=500",
+        "model.output_words=500",
+        "model.width=16",
+        "model.encoder_width=8",
+        "phase.0.steps=5",
+    ),
     "classifier": ("task.width=4", "phase.0.steps=5"),
 }
 

@@ -69,7 +69,7 @@ STUDIES = {
         turns=2,
     ),
 }
-SMALL_ELMO = ("elmo/tiny", ("phase.0.steps=30", "phase.0.validate=30"))
+SMALL_ELMO = ("elmo/tiny", ("phase.0.steps=30", "phase.0.validate_every=30"))
 
 
 def changes_of(asked: argparse.Namespace, share: float, side: str) -> list[str]:
@@ -77,7 +77,7 @@ def changes_of(asked: argparse.Namespace, share: float, side: str) -> list[str]:
     study = STUDIES[asked.study]
     counted = asked.steps.get(share) or next((n for least, n in sorted(study.steps.items()) if share <= least), 0)
     steps = counted * (study.turns if side == "with" else 1)
-    found = [f"phase.0.steps={steps}", f"phase.0.validate={max(1, steps // VALIDATIONS)}"]
+    found = [f"phase.0.steps={steps}", f"phase.0.validate_every={max(1, steps // VALIDATIONS)}"]
     found = found if counted else []
     found += [*study.both, *([f"task.train_fraction={share}"] if share != 1 else [])]
     if side == "without":

@@ -85,7 +85,7 @@ def bare_loop(data: Path, block: int) -> Iterator[tuple[int, float]]:
 
 
 def our_loop(data: Path, block: int, folder: Path) -> Iterator[tuple[int, float]]:
-    options = {"steps": NEVER, "log": block, "save": NEVER, "validate": NEVER}
+    options = {"steps": NEVER, "log_every": block, "save_every": NEVER, "validate_every": NEVER}
     changes = [f"phase.0.{key}={value}" for key, value in options.items()]
     changes += ["model.tied=false", "phase.0.schedule={kind='constant'}"]  # the peer's model, at the peer's rate
     recipe = load_recipe("lstm/wikitext2", changes).with_data([str(data)])

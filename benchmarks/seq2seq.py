@@ -61,8 +61,8 @@ def step(network: nn.Module, loss: Callable[[Any], Tensor], batches: list[Any]) 
 
 
 def ours(pairs: list[Pair], width: int, size: int) -> tuple[nn.Module, Callable[[], None]]:
-    sizes = {"width": width, "embedding": width, "encoder": width, "cell": "gru", "tied": True, "dropout": 0.2}
-    config = Seq2SeqConfig(attention="luong", score="concat", **sizes)
+    sizes = {"width": width, "embedding": width, "encoder_width": width, "cell": "gru", "tied": True, "dropout": 0.2}
+    config = Seq2SeqConfig(attention="luong", attention_score="concat", **sizes)
     network = Seq2Seq(config, Vocabulary(size, BEGIN, END))
     objective, batches = Seq2SeqObjective({"kind": "sequences", "rows": 64, "length": 80}), []
     for source, target in pairs:
@@ -94,7 +94,7 @@ def theirs(pairs: list[Pair], width: int, size: int) -> tuple[nn.Module, Callabl
             "attention": "bahdanau",
             "num_layers": 1,
             "dropout": 0.2,
-            "hidden_dropout": 0.2,
+            "layer_dropout": 0.2,
             "init_hidden": "bridge",
             "input_feeding": True,
             **part,

@@ -33,8 +33,8 @@ def peer(config: T5Config) -> Any:
     made = Theirs(
         vocab_size=SIZE,
         d_model=config.width,
-        d_kv=config.head,
-        d_ff=config.inner,
+        d_kv=config.head_width,
+        d_ff=config.ffn_width,
         num_layers=config.layers,
         num_heads=config.heads,
         dropout_rate=config.dropout,
@@ -130,7 +130,7 @@ def main() -> None:
     given = parser.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)
-    config = T5Config(width=64, layers=2, heads=2, head=32, inner=128) if given.rehearse else T5Config()
+    config = T5Config(width=64, layers=2, heads=2, head_width=32, ffn_width=128) if given.rehearse else T5Config()
     tiny = given.rehearse
     if given.part in ("train", "all"):
         shape = (2, 16, 8, 1) if tiny else (64, 512, 114, 10) if CUDA else (2, 128, 32, 2)

@@ -59,7 +59,7 @@ def main() -> None:
     texts = all_texts(asked.out, asked.data)
     turned = ["--set", "model.backward=true"] if asked.direction == "backward" else []
     stage(place / "wiki", ["train", first, *turned, *given(asked.set_wiki)])
-    begins = ["--set", f"phase.0.init={place / 'wiki'}"]
+    begins = ["--set", f"phase.0.init_from={place / 'wiki'}"]
     stage(place / "lm", ["train", second, "--data", str(texts), *begins, *turned, *given(asked.set_lm)])
     task = ["transfer", third, "--from", str(place / "lm"), "--data", asked.data, "--seed", str(asked.seed)]
     task += ["--train-fraction", str(asked.labels)] if asked.labels != 1 else []

@@ -100,7 +100,7 @@ def _seq2seq_card(run: RunFolder) -> list[str]:
 
 def _blank_filling_card(run: RunFolder) -> list[str]:
     phase = run.recipe.phases[-1]
-    fraction = 100 * phase.objective.get("share", 0.15)
+    fraction = 100 * phase.objective.get("mask_fraction", 0.15)
     ends = [line for line in run.read_log() if line.get("event") == "end" and "valid" in line]
     nats = f"{ends[-1]['valid']:.4f}" if ends else "unknown"
     corruption = (

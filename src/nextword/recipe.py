@@ -45,33 +45,33 @@ class Phase:
     """One stage of training: its data, objective, optimizer and budget. Exactly one budget is set."""
 
     name: str = "train"
-    kind: str = "gradient"  # or "count" (n-grams); or "show" (in-context learning, nothing is trained)
+    kind: str = "gradient"  # or "count" (n-grams); or "in_context" (nothing is trained)
     data: str = ""  # a path or the name of a data set; empty: --data is required
-    without: Sequence[str] = field(default_factory=list)  # evaluation sets to remove from the training text
+    decontaminate: Sequence[str] = field(default_factory=list)  # evaluation sets to remove from the training text
     objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})
     batches: Mapping[str, Any] = field(default_factory=lambda: {"kind": "rows"})
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"kind": "adam", "rate": 0.001})
     schedule: Mapping[str, Any] = field(default_factory=lambda: {"kind": "constant"})
-    initial: Mapping[str, Any] = field(default_factory=dict)  # initialization; empty: each layer's own
+    initialization: Mapping[str, Any] = field(default_factory=dict)  # initialization; empty: each layer's own
     estimator: Mapping[str, Any] = field(default_factory=dict)  # for kind "count"
-    init: str = ""  # a run folder to take the initial weights from
-    trains: int = 0  # number of top layer groups to train (models/parameter_groups.py); 0: all
+    init_from: str = ""  # a run folder to take the initial weights from
+    trainable_groups: int = 0  # number of top layer groups to train (models/parameter_groups.py); 0: all
     clip: float = 0.0  # maximal norm of the gradient; 0: no clipping
     accumulate: int = 1  # batches per optimizer step
     precision: str = "fp32"  # or "tf32", "bf16"
     online: bool = False  # the network updates itself after every prediction, on the CPU (word2vec, GloVe)
-    graphs: bool = False  # on a GPU, record steps as CUDA graphs
+    cuda_graphs: bool = False  # on a GPU, record steps as CUDA graphs
     compile: bool = False  # on a GPU, use torch.compile
     checkpointing: bool = False  # recompute activations in the backward pass to save memory
     epochs: float = 0
     steps: int = 0
     minutes: float = 0
-    validate: int = 0  # steps between validations; 0: once per epoch
+    validate_every: int = 0  # steps between validations; 0: once per epoch
     patience: int = 0  # validations without improvement before training stops; 0: never stop early
     keep: str = "best"  # final weights: those of the "best" validation, or the "last"
-    save: float = 60  # seconds between saved states
-    log: int = 20  # steps between log lines
-    scored: int = 0  # tokens of the test text for the final evaluation, in whole documents; 0: all
+    save_every: float = 60  # seconds between saved states
+    log_every: int = 20  # steps between log lines
+    eval_tokens: int = 0  # tokens of the test text for the final evaluation, in whole documents; 0: all
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -81,7 +81,7 @@ class Phase:
                 f"and minutes = {self.minutes}.",
                 key="budget",
             )
-        for key, count in (("accumulate", self.accumulate), ("log", self.log)):
+        for key, count in (("accumulate", self.accumulate), ("log_every", self.log_every)):
             if count < 1:
                 raise InvalidSetting(f"Phase '{self.name}': {key} = {count} must be at least 1.", key=key, value=count)
         for key, value, allowed in (("keep", self.keep, ("best", "last")), ("precision", self.precision, PRECISIONS)):

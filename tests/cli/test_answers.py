@@ -239,4 +239,4 @@ def test_invalid_arguments_fail(cli: Cli, place: Path, tmp_path: Path, monkeypat
     refused = cli(*base, "bert/span", "--data", place / "two", "--set", "task.max_answer_length=0", fails=True)
     assert "max_answer_length = 0" in refused.stderr
     refused = cli(*base, "gpt1/choice", "--data", place / "ends.jsonl", fails=True)
-    assert "objective.language=0" in " ".join(refused.stderr.split())
+    assert "objective.lm_weight=0" in " ".join(refused.stderr.split())

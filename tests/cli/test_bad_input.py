@@ -126,7 +126,7 @@ def test_unknown_names_are_reported_and_change_nothing(cli: Cli, here: Path, wor
         ("phase.0.stpes=3", "'steps'"),
         ("phase.0.steps=many", "whole number"),
         ("phase.0.steps=0", "steps"),
-        ("phase.0.log=0", "at least 1"),
+        ("phase.0.log_every=0", "at least 1"),
         ("phase.0.accumulate=0", "at least 1"),
         ("phase.0.clip=x", "clip"),
         ("phase.0.keep=all", "best"),
@@ -136,7 +136,7 @@ def test_unknown_names_are_reported_and_change_nothing(cli: Cli, here: Path, wor
         ("phase.0.optimizer.kind=adm", "adam"),
         ("phase.0.optimizer.rat=1", "'rate'"),
         ("phase.0.optimizer.rate=-1", "-1"),
-        ("phase.0.optimizer.decay=x", "Optimizer 'adam'"),
+        ("phase.0.optimizer.weight_decay=x", "Optimizer 'adam'"),
         ("phase.0.optimizer.betas=3", "Optimizer 'adam'"),
         ("phase.0.schedule=cosin", "cosine"),
         ("phase.0.schedule.warmpu=1", "warmpu"),
@@ -145,8 +145,8 @@ def test_unknown_names_are_reported_and_change_nothing(cli: Cli, here: Path, wor
         ("phase.0.batches.kind=row", "rows"),
         ("phase.0.batches.row=3", "rows, length"),
         ("phase.0.batches.rows=0", "at least 1"),
-        ("phase.0.initial.kind=xavir", "xavier"),
-        ("phase.0.init=nowhere", "nowhere"),
+        ("phase.0.initialization.kind=xavir", "xavier"),
+        ("phase.0.init_from=nowhere", "nowhere"),
         ("phase.0.precision=fp8", "bf16"),
     ],
 )
@@ -323,7 +323,7 @@ def test_full_disk_keeps_the_last_good_state(
     cli: Cli, text: Path, trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, problem: Exception
 ) -> None:
     run = tmp_path / "run"
-    every = ("--set", "phase.0.log=1", "--set", "phase.0.save=0")
+    every = ("--set", "phase.0.log_every=1", "--set", "phase.0.save_every=0")
     cli(*TRAIN, "--data", text, "--out", tmp_path / "straight", *QUICK, *every)
     with monkeypatch.context() as patch:
         patch.setattr(checkpoint, "save_file", Full(checkpoint.save_file, 4, problem))
@@ -344,7 +344,7 @@ def test_a_disk_that_is_really_full(text: Path, tmp_path: Path) -> None:
         nextword() {{ {sys.executable} -m nextword "$@"; }}
         head -c 820000 /dev/zero > disk/filler
         nextword train lstm/tiny --data {text} --out disk/run --quiet {" ".join(f"'{w}'" for w in QUICK)} \
-            --set phase.0.save=0 --set phase.0.log=1; echo "code $?" >&2
+            --set phase.0.save_every=0 --set phase.0.log_every=1; echo "code $?" >&2
         rm disk/filler
         nextword train --resume --out disk/run --json || exit 1
     """

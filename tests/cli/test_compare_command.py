@@ -119,7 +119,9 @@ def test_when_all_fail_it_says_why(trained: Path, tmp_path: Path, text: Path) ->
 
 def test_interrupted_it_keeps_what_is_trained_and_goes_on(cli: Cli, js: Js, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    process = start("compare", *TWO, "--data", text, "--minutes", 0.1, "--out", out, *SMALL, "--set", "phase.0.log=1")
+    process = start(
+        "compare", *TWO, "--data", text, "--minutes", 0.1, "--out", out, *SMALL, "--set", "phase.0.log_every=1"
+    )
     wait_until(lambda: _begun(out / "gru-tiny"), process)
     process.send_signal(signal.SIGINT)
     message = _end(process)

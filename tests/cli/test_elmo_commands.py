@@ -101,7 +101,7 @@ def test_a_part_of_the_held_out_text_may_be_scored_at_the_end(tmp_path: Path) ->
         "--set",
         "phase.0.steps=2",
         "--set",
-        "phase.0.scored=300",
+        "phase.0.eval_tokens=300",
         "--device",
         "cpu",
     ]

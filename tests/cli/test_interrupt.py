@@ -25,7 +25,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
 
 def test_ctrl_c_saves_and_says_how_to_go_on(cli: Cli, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    many = ("--set", "phase.0.steps=100000", "--set", "phase.0.validate=100000", "--set", "phase.0.log=1")
+    many = ("--set", "phase.0.steps=100000", "--set", "phase.0.validate_every=100000", "--set", "phase.0.log_every=1")
     process = start("train", "lstm/tiny", "--data", text, "--out", run, *QUICK, *many)
     wait_until(lambda: steps_done(run) >= 3, process)
     process.send_signal(signal.SIGINT)
@@ -43,7 +43,15 @@ def test_ctrl_c_saves_and_says_how_to_go_on(cli: Cli, text: Path, tmp_path: Path
 
 def test_interrupted_twice_it_resumes_and_finishes(cli: Cli, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
-    settings = (*QUICK, "--set", "phase.0.steps=300", "--set", "phase.0.log=1", "--set", "phase.0.validate=100")
+    settings = (
+        *QUICK,
+        "--set",
+        "phase.0.steps=300",
+        "--set",
+        "phase.0.log_every=1",
+        "--set",
+        "phase.0.validate_every=100",
+    )
     process = start("train", "lstm/tiny", "--data", text, "--out", run, *settings)
     wait_until(lambda: steps_done(run) >= 2, process)
     process.send_signal(signal.SIGINT)

@@ -71,7 +71,7 @@ def test_killed_in_the_second_phase_it_ends_in_the_same_bits(text: Path, tmp_pat
     from nextword.recipe import load_recipe, parse_recipe, recipe_tables
     from nextword.training.train import train_events
 
-    settings = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate=2"]
+    settings = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate_every=2"]
     tables = recipe_tables(load_recipe("lstm/tiny", settings).with_data([str(text)]))
     more = {"name": "more", "seed": 2, "optimizer": {"kind": "sgd", "rate": 0.5}}
     tables["phase"] = [tables["phase"][0], {**tables["phase"][0], **more}]

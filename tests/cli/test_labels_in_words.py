@@ -97,7 +97,7 @@ def test_label_text_seeds_are_resumed(cli: Cli, js: Js, place: Path, tmp_path: P
         ("t5", "colour.csv", ("task.label_words=3",), ("label_words", "3")),
         ("t5", "colour.csv", ("task.prompt='which colour?'",), ("prompt", "'which colour?'", "{text}")),
         ("t5", "pair.csv", ("task.prompt='{text}'",), ("prompt", "'{text}'", "{second}")),
-        ("t5", "colour.csv", ("phase.0.objective.language=0.5",), ("phase.*.objective.language=0",)),
+        ("t5", "colour.csv", ("phase.0.objective.lm_weight=0.5",), ("phase.*.objective.lm_weight=0",)),
     ],
 )
 def test_invalid_combination_is_named_and_nothing_is_written(

@@ -40,7 +40,7 @@ def data(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     both = f"{place / 'colour.csv'} + {place / 'pair.csv'}"
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", both, "--set", "phase.0.steps=3"]
-    done = cli(*words, "--set", "phase.0.objective.mix=0.5", "--out", tmp_path / "run")
+    done = cli(*words, "--set", "phase.0.objective.mixing_power=0.5", "--out", tmp_path / "run")
     assert "labels of 2 tasks for texts · 108 train · 12 dev" in " ".join(done.stderr.split())
     assert "dev (12 examples): mean" in done.stdout
     assert "pair.csv, dev: accuracy" in done.stdout.replace("\n", "")

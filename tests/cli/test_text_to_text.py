@@ -21,10 +21,19 @@ from .conftest import Cli, sentences
 
 Js = Callable[..., Any]
 SMALL = (
-    *("--set", "tokenizer.size=300", "--set", "model.layers=1", "--set", "model.width=24", "--set", "model.inner=32"),
+    *(
+        "--set",
+        "tokenizer.size=300",
+        "--set",
+        "model.layers=1",
+        "--set",
+        "model.width=24",
+        "--set",
+        "model.ffn_width=32",
+    ),
     *("--set", "phase.0.objective={kind='seq2seq'}", "--set", "phase.0.steps=12"),
 )
-ROWS = "phase.0.batches={kind='sequences',rows=4,length=40,pack=true,long='cut'}"
+ROWS = "phase.0.batches={kind='sequences',rows=4,length=40,pack=true,overflow='truncate'}"
 
 
 @pytest.fixture(scope="module")

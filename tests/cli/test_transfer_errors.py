@@ -72,7 +72,7 @@ def test_failed_transfer_creates_no_folder(cli: Cli, place: Path, tmp_path: Path
     message = " ".join(cli(*words, tmp_path / "x", *QUICK, fails=True).stderr.split())
     assert "--set 'phase.*.objective.language=0'" in message
     assert not (tmp_path / "x").exists()
-    cli(*words, tmp_path / "x", *QUICK, "--set", "phase.*.objective.language=0")
+    cli(*words, tmp_path / "x", *QUICK, "--set", "phase.*.objective.lm_weight=0")
 
 
 def test_early_stopping_is_reported(cli: Cli, place: Path, tmp_path: Path) -> None:

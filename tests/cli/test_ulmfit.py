@@ -38,7 +38,7 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
             cli("train", "ulmfit/tiny", "--data", folder / "plain.txt", "--out", pre, *sets("phase.0.steps=60"), *way)
             message = cli(
                 *("train", "ulmfit/tiny-lm", "--data", folder / "topics.csv", "--out", own, *way),
-                *sets(f"phase.0.init={pre}", "phase.words.steps=10", "phase.all.steps=20"),
+                *sets(f"phase.0.init_from={pre}", "phase.words.steps=10", "phase.all.steps=20"),
             )
             (folder / f"{name}.err").write_text(message.stderr)
             (folder / f"{name}.out").write_text(message.stdout)
@@ -91,7 +91,7 @@ def test_every_stage_is_in_the_folder(place: Path) -> None:
     recipe = RunFolder.open(place / "back").recipe
     assert recipe.slug == "ulmfit"
     assert recipe.model["backward"] is True
-    assert [phase.trains for phase in recipe.phases] == [1, 2, 3, 0]
+    assert [phase.trainable_groups for phase in recipe.phases] == [1, 2, 3, 0]
     assert len({phase.seed for phase in recipe.phases}) == 4
     assert recipe.task is not None
     assert (recipe.task["pooling"], recipe.task["chunk"], recipe.task["hidden_sizes"]) == ("concat", 16, [50])
@@ -159,7 +159,7 @@ def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path
     second = ("train", "ulmfit/tiny-lm", "--data", place / "topics.csv", "--out", tmp_path / "x")
     third = ("transfer", "ulmfit/tiny-classify", "--data", place / "topics.csv", "--out", tmp_path / "x")
     for words in (
-        (*second, *sets(f"phase.0.init={place / 'lm-ahead'}", "model.backward=true")),
+        (*second, *sets(f"phase.0.init_from={place / 'lm-ahead'}", "model.backward=true")),
         (*third, "--from", place / "own-ahead", *sets("model.backward=true")),
     ):
         message = " ".join(cli(*words, fails=True).stderr.split())
@@ -178,9 +178,9 @@ def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place
 @pytest.mark.parametrize(
     "off",
     [
-        ["phase.*.optimizer.discount=1"],
+        ["phase.*.optimizer.layer_discount=1"],
         ["phase.*.schedule=constant"],
-        ["phase.*.trains=0"],
+        ["phase.*.trainable_groups=0"],
         ["task.pooling=last"],
         ["task.pooling=mean", "task.classifier=linear"],
         ["task.chunk=0", "task.bptt_window=0"],

@@ -141,7 +141,7 @@ def test_batched_training_with_adam_reduces_loss(slug: str, tmp_path: Path) -> N
     ("change", "key"),
     [
         ("phase.0.optimizer={ kind = 'adam', rate = 0.1 }", "optimizer"),
-        ("phase.0.optimizer.decay=0.1", "optimizer"),
+        ("phase.0.optimizer.weight_decay=0.1", "optimizer"),
         ("phase.0.clip=1.0", "clip"),
     ],
 )

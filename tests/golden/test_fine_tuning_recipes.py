@@ -13,7 +13,7 @@ def test_gpt1_recipe_equals_paper_settings(name: str) -> None:
     """Section 4.1: batches of 32, rate 6.25e-5, 3 epochs, warmup over 0.2 %, λ = 0.5, dropout 0.1."""
     recipe = load_recipe(name)
     (phase,) = recipe.phases
-    assert phase.objective["language"] == 0.5
+    assert phase.objective["lm_weight"] == 0.5
     assert (phase.batches["rows"], phase.optimizer["rate"], phase.epochs) == (32, 6.25e-5, 3)
     assert phase.schedule == {"kind": "linear", "warmup": 0.002}
     assert (recipe.model["dropout"], (recipe.task or {})["dropout"]) == (0.1, 0.1)
@@ -41,12 +41,12 @@ def test_ulmfit_recipe_equals_paper_settings(name: str) -> None:
     """Sections 3.2 and 3.3: discount 2.6 per layer, cut 0.1, ratio 32, and one more layer group in each phase."""
     recipe = load_recipe(name)
     for phase in recipe.phases:
-        assert phase.optimizer["discount"] == 2.6
+        assert phase.optimizer["layer_discount"] == 2.6
         assert phase.optimizer["betas"] == [0.7, 0.99]
         peak, end = (Schedule(1.0, phase.schedule)(Progress(step, 0, 0.0, (), 100)) for step in (10, 100))
         assert (peak, end) == (1.0, pytest.approx(1 / 32))
     if recipe.task is not None:
-        assert [phase.trains for phase in recipe.phases] == [*range(1, len(recipe.phases)), 0]
+        assert [phase.trainable_groups for phase in recipe.phases] == [*range(1, len(recipe.phases)), 0]
         assert (recipe.task["pooling"], recipe.task["classifier"], recipe.task["hidden_sizes"]) == (
             "concat",
             "mlp",

@@ -40,7 +40,7 @@ def pairs(count: int, least: int, seed: int) -> Pairs:
 
 def trained(attention: str, seed: int) -> Seq2Seq:
     torch.manual_seed(seed)
-    config = Seq2SeqConfig(width=48, embedding=24, cell="gru", attention=attention, feeding=False)
+    config = Seq2SeqConfig(width=48, embedding=24, cell="gru", attention=attention, input_feeding=False)
     network, objective = Seq2Seq(config, VOCABULARY), Seq2SeqObjective({"rows": 32, "length": LONG + 1})
     optimizer = torch.optim.Adam(network.parameters(), 5e-3)
     batches = objective.batches(pairs(3000, 4, seed), seed, 0)

@@ -59,10 +59,10 @@ def accuracy(folder: Path, out: Path, unlabeled: str) -> float:
         "model.filters=[[2, 8]]",
         "model.width=24",
         "model.projection=24",
-        "model.inner=16",
+        "model.second_width=16",
         "tokenizer.size=1000",
         f"phase.0.steps={700 if unlabeled else 350}",
-        "phase.0.validate=1000",
+        "phase.0.validate_every=1000",
         "phase.0.keep=last",
     ]
     outcome = transfer.run("cvt/tiny", "", str(folder), out, changes=changes, device="cpu")

@@ -51,8 +51,8 @@ def told_apart(seed: int) -> tuple[float, float, float]:
     text = [word for _ in range(3000) for word in (*sentence(rng, topics[rng.integers(2)]), "\n")]
     ids = np.concatenate([tokenizer.encode(word).ids if word != "\n" else [1] for word in text])
     torch.manual_seed(seed)
-    characters = {"filters": [[1, 8], [2, 16], [3, 16]], "characters": 8, "highway": 1}
-    network = ELMo(ELMo.Config(width=16, cells=32, characters=characters), vocabulary(tokenizer, spellings=True))
+    characters = {"filters": [[1, 8], [2, 16], [3, 16]], "character_width": 8, "highway": 1}
+    network = ELMo(ELMo.Config(width=16, cell_size=32, characters=characters), vocabulary(tokenizer, spellings=True))
     model = CausalLM(network, tokenizer)
     half = WORDS // 2
     shown = [[sentence(rng, topic[:half]) for _ in range(40)] for topic in topics]

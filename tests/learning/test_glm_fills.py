@@ -41,7 +41,9 @@ def trained(seed: int, steps: int = 450) -> CausalLM:
     stream = Stream.from_ids(encoding.ids, marks=marks)
     torch.manual_seed(seed)
     network = GLM(GLMConfig(48, 2, 4, 20, 0.0), vocabulary(tokenizer))
-    objective = BlankInfillingObjective({"rows": 24, "length": 13}, vocabulary(tokenizer), 0.9, 0.0, 0.1, share=0.4)
+    objective = BlankInfillingObjective(
+        {"rows": 24, "length": 13}, vocabulary(tokenizer), 0.9, 0.0, 0.1, mask_fraction=0.4
+    )
     optimizer = torch.optim.AdamW(network.parameters(), RATE)
     rate = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, steps)
     for _, batch in zip(range(steps), objective.batches(stream, seed, 0), strict=False):

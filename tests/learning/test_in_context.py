@@ -64,8 +64,8 @@ def network(folder: Path, seed: int) -> Any:
     job = small_job(
         folder, "gpt2", model, len(BYTES), np.array(ids, np.uint16),
         batches={"kind": "blocks", "rows": ROWS, "length": 3 * PAIRS, "order": "sequential"},
-        optimizer={"kind": "adamw", "rate": 0.005, "decay": 0.0, "betas": [0.9, 0.98]},
-        schedule={"kind": "cosine", "warmup": 0.05}, clip=1.0, steps=STEPS, seed=seed, log=100, save=1e9,
+        optimizer={"kind": "adamw", "rate": 0.005, "weight_decay": 0.0, "betas": [0.9, 0.98]},
+        schedule={"kind": "cosine", "warmup": 0.05}, clip=1.0, steps=STEPS, seed=seed, log_every=100, save_every=1e9,
     )  # fmt: skip
     with torch.no_grad():
         for weight in job.network.parameters():

@@ -38,7 +38,7 @@ def recall(folder: Path, slug: str, seed: int) -> float:
     job = small_job(
         folder, slug, {"width": WIDTH}, SIZE, text.ravel(), batches={"kind": "rows", "rows": rows, "length": columns},
         optimizer={"kind": "adam", "rate": 0.03}, schedule={"kind": "cosine"}, clip=1.0, steps=450, seed=seed,
-        log=50, save=1e9,
+        log_every=50, save_every=1e9,
     )  # fmt: skip
     with torch.no_grad():
         job.network.embedding.weight.normal_()

@@ -24,7 +24,7 @@ CHANGES = [
     "phase.0.batches.rows=384",
     "phase.0.optimizer.rate=0.01",
     "phase.0.schedule=cosine",
-    "phase.0.validate=400",
+    "phase.0.validate_every=400",
 ]
 
 

@@ -61,7 +61,7 @@ def measured(folder: Path, seed: int) -> tuple[float, float, float]:
     network, _ = trained(
         folder, "nplm", {"context": 2, "embedding": 2, "width": 16}, SIZE, ids,
         batches={"kind": "windows", "rows": 64, "context": 2}, optimizer={"kind": "adam", "rate": 0.01},
-        steps=250, seed=seed, log=100, save=1e9,
+        steps=250, seed=seed, log_every=100, save_every=1e9,
     )  # fmt: skip
     counted = trigram(ids)
     found = []

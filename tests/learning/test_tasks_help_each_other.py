@@ -10,7 +10,7 @@ from tests.support.tiny_transfer import coloured, run_of, written
 
 CHANGES = (
     *("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=8", "model.dropout=0.0", "task.dropout=0.0"),
-    *("phase.0.steps=150", "phase.0.objective.mix=0"),
+    *("phase.0.steps=150", "phase.0.objective.mixing_power=0"),
 )
 
 

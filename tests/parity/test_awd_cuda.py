@@ -27,9 +27,9 @@ MODEL = {"embedding": 16, "width": 24, "layers": 3}
 NONE = dict.fromkeys(("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"), 0.0)
 TRAIN = walk(SIZE - 1, 3000)
 PHASE: dict[str, Any] = {
-    "batches": {"kind": "variable", "rows": 4, "length": 12, "spread": 1.0, "half": 0.2},
-    "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
-    "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 1e-4, "start": 20},
+    "batches": {"kind": "variable", "rows": 4, "length": 12, "length_std": 1.0, "half_probability": 0.2},
+    "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
+    "optimizer": {"kind": "nt-asgd", "rate": 2.0, "weight_decay": 1e-4, "start": 20},
     "clip": 0.25,
     "steps": 60,
 }
@@ -148,7 +148,7 @@ def test_graph_steps_with_uncaptured_optimizer_give_losses_of_eager_steps(
 def test_dropout_in_captured_graph_draws_new_masks(share: str, tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
-        found = make_trainer(tmp_path / str(dropped), {**MODEL, **NONE, share: dropped}, graphs=True)
+        found = make_trainer(tmp_path / str(dropped), {**MODEL, **NONE, share: dropped}, cuda_graphs=True)
         batch = dataclasses.replace(next(found.batches()), reset_state=True, scale=0.0)
         losses = []
         for _ in range(5):  # as usual, recorded and replayed, then replayed
@@ -162,7 +162,9 @@ def test_dropout_in_captured_graph_draws_new_masks(share: str, tmp_path: Path) -
 
 def test_captured_graph_reads_current_rate_average_batch_and_state(tmp_path: Path) -> None:
     """The rate, the averages' share, the batch and a fresh state are not frozen into what was recorded."""
-    found = make_trainer(tmp_path / "run", {**MODEL, **NONE}, graphs=True, optimizer={"kind": "nt-asgd", "rate": 1.0})
+    found = make_trainer(
+        tmp_path / "run", {**MODEL, **NONE}, cuda_graphs=True, optimizer={"kind": "nt-asgd", "rate": 1.0}
+    )
     batch = next(found.batches())
     for _ in range(3):
         found.step(iter([batch]))
@@ -198,7 +200,7 @@ def test_time_budget_recaptures_graph_after_timing_steps(tmp_path: Path) -> None
         SIZE,
         TRAIN,
         None,
-        **{**PHASE, "minutes": 0.05, "graphs": True} | {"steps": 0},
+        **{**PHASE, "minutes": 0.05, "cuda_graphs": True} | {"steps": 0},
     )
     found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
@@ -212,12 +214,12 @@ def test_time_budget_recaptures_graph_after_timing_steps(tmp_path: Path) -> None
 
 
 def test_resume_with_graphs_continues_losses(tmp_path: Path) -> None:
-    straight = make_trainer(tmp_path / "straight", MODEL, graphs=True)
+    straight = make_trainer(tmp_path / "straight", MODEL, cuda_graphs=True)
     expected = steps(straight, 40)[30:]
-    broken = make_trainer(tmp_path / "broken", MODEL, graphs=True)
+    broken = make_trainer(tmp_path / "broken", MODEL, cuda_graphs=True)
     steps(broken, 30)
     broken.save("interrupted")
-    job = small_job(tmp_path / "broken", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "graphs": True})
+    job = small_job(tmp_path / "broken", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "cuda_graphs": True})
     again = Trainer(dataclasses.replace(job, device=GPU))
     assert again.restore()
     torch.testing.assert_close(torch.tensor(steps(again, 10)), torch.tensor(expected), rtol=1e-3, atol=1e-2)

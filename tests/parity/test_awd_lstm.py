@@ -69,7 +69,7 @@ class Twin:
         after = []
         for i, memory in enumerate(memories):
             x = [mask * x_t for x_t in x]
-            if c.core == "qrnn":
+            if c.cell == "qrnn":
                 weight = w[f"layers.{i}.weight"] * bernoulli(c.weight_dropout, *w[f"layers.{i}.weight"].shape)
                 x, memory = self.quasi(x, memory, weight, w[f"layers.{i}.bias"])
             else:
@@ -145,13 +145,13 @@ class Twin:
         {"tied": False},
         {"core": "gru"},
         {"core": "qrnn"},
-        {"core": "qrnn", "layers": 1, "tied": False},
+        {"cell": "qrnn", "layers": 1, "tied": False},
         {"input_weight_dropout": 0.3},
         {"layers": 1},
         {"weight_dropout": 0.0},
         {"last_width": 13, "tied": False},
         {"last_width": 13, "readout": MIXTURE},
-        {"core": "qrnn", "readout": MIXTURE},
+        {"cell": "qrnn", "readout": MIXTURE},
     ],
     ids=str,
 )
@@ -163,7 +163,7 @@ def test_training_step_equals_reference_from_paper(
     monkeypatch.setitem(PLAIN, "cpu", 0 if fused_softmax else 1 << 17)
     net = network(**options).train()
     twin = Twin(net.state_dict(), net.config)
-    objective = CausalObjective({}, activation=ALPHA, temporal=BETA)
+    objective = CausalObjective({}, activation_penalty=ALPHA, temporal_penalty=BETA)
     state, memories = None, [tuple(m.clone() for m in layer) for layer in net.initial(ROWS)]
     for seed in (1, 2):
         batch = text(seed)
@@ -285,7 +285,7 @@ def test_recipe_equals_original_settings(name: str, rows: int, input: float, bet
     """The commands of its README, and main.py's defaults for the rest."""
     recipe = load_recipe(f"awd-lstm/{name}")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
-    assert (config.embedding, config.layers, config.core, config.tied) == (400, 3, "lstm", True)
+    assert (config.embedding, config.layers, config.cell, config.tied) == (400, 3, "lstm", True)
     assert (config.word_dropout, config.input_dropout, config.layer_dropout, config.output_dropout) == (
         0.1,
         input,
@@ -295,14 +295,14 @@ def test_recipe_equals_original_settings(name: str, rows: int, input: float, bet
     assert (config.weight_dropout, config.input_weight_dropout) == (0.5, 0)
     assert (phase.objective["activation"], phase.objective["temporal"]) == (2, 1)
     assert (phase.batches["kind"], phase.batches["rows"], phase.batches["length"]) == ("variable", rows, 70)
-    assert phase.optimizer == {"kind": "nt-asgd", "rate": 30.0, "decay": 1.2e-6, "patience": 5}
+    assert phase.optimizer == {"kind": "nt-asgd", "rate": 30.0, "weight_decay": 1.2e-6, "patience": 5}
     assert (phase.clip, phase.epochs) == (0.25, epochs)
 
 
 def test_qrnn_recipe_equals_original_settings() -> None:
     recipe, plain = load_recipe("awd-lstm/ptb-qrnn"), load_recipe("awd-lstm/ptb")
     config, (phase, *_) = AWDConfig(**recipe.model), recipe.phases
-    assert (config.core, config.layers, config.weight_dropout, config.layer_dropout) == ("qrnn", 4, 0.1, 0.3)
+    assert (config.cell, config.layers, config.weight_dropout, config.layer_dropout) == ("qrnn", 4, 0.1, 0.3)
     assert (config.width, config.embedding, config.input_dropout, config.output_dropout) == (1552, 400, 0.4, 0.4)
     assert (phase.clip, phase.epochs) == (0.2, 550)
     for key in ("objective", "batches", "optimizer"):  # main.py's defaults
@@ -321,7 +321,7 @@ def test_mixture_recipe_equals_paper_settings() -> None:
     )
     assert (config.weight_dropout, config.readout) == (0.5, {"kind": "mixture", "experts": 15, "dropout": 0.29})
     assert phase.batches == {"kind": "variable", "rows": 12, "length": 70}
-    assert phase.optimizer == {"kind": "nt-asgd", "rate": 20.0, "decay": 1.2e-6, "patience": 5}
+    assert phase.optimizer == {"kind": "nt-asgd", "rate": 20.0, "weight_decay": 1.2e-6, "patience": 5}
     assert (phase.clip, phase.epochs, phase.objective) == (0.25, 1000, plain.phases[0].objective)
 
 
@@ -338,7 +338,7 @@ def test_enwik8_recipe_equals_original_settings() -> None:
     assert config.weight_dropout == 0.2
     assert phase.objective == {"kind": "causal"}  # no penalties
     assert phase.batches == {"kind": "variable", "rows": 128, "length": 200}
-    assert phase.optimizer == {"kind": "adam", "rate": 0.001, "decay": 1.2e-6}
+    assert phase.optimizer == {"kind": "adam", "rate": 0.001, "weight_decay": 1.2e-6}
     assert (phase.clip, phase.epochs) == (0.25, 50)
     schedule = Schedule(0.001, phase.schedule)
     rates = [schedule(Progress(0, epochs, 0.0, ())) for epochs in (0, 24, 25, 34, 35, 44)]
@@ -358,7 +358,13 @@ def test_other_recipes_train_load_and_score(
 ) -> None:
     """Narrower, on text that comes along: through loop, file and use."""
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
-    changes = [*changes, "phase.0.data=python", "phase.0.steps=6", "phase.0.validate=6", "phase.0.batches.length=20"]
+    changes = [
+        *changes,
+        "phase.0.data=python",
+        "phase.0.steps=6",
+        "phase.0.validate_every=6",
+        "phase.0.batches.length=20",
+    ]
     events = list(train_events(load_recipe(f"awd-lstm/{name}", changes), tmp_path / "run", device="cpu"))
     losses = [event.values["loss"] for event in events if event.kind == "step"]
     assert losses

@@ -163,7 +163,7 @@ def test_ragged_kernel_gradients_on_gpu_equal_reference(compiled: bool, norms: s
     """As training asks for them: in 16 bits, compiled, of the last block at some places alone."""
     if not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of the ragged kernel")
-    network = made("bert", width=64, norms=norms).cuda().float().train()
+    network = made("bert", width=64, norm_position=norms).cuda().float().train()
     with torch.no_grad():
         for p in network.parameters():
             p.mul_(0.3)  # or 16 bits would lose too much of such large numbers

@@ -92,7 +92,7 @@ def test_forward_and_gradients_equal_transformers(slug: str, shape: tuple[int, i
 
 def networks() -> list[Any]:
     made = [GPT1(GPT1Config(**SHAPE), VOCABULARY), GPT2(GPT2Config(**SHAPE), VOCABULARY)]
-    made += [GPT3(GPT3Config(**SHAPE, band=b), VOCABULARY) for b in (1, 3, 16)]  # type: ignore[arg-type]
+    made += [GPT3(GPT3Config(**SHAPE, local_window=b), VOCABULARY) for b in (1, 3, 16)]  # type: ignore[arg-type]
     for network in made:
         lively(network)
     return [network.eval() for network in made]

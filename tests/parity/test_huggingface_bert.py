@@ -145,7 +145,7 @@ def test_albert_layer_groups_map_to_sharing(groups: int, tmp_path: Path) -> None
     peer.save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "run")
     network = reopened(tmp_path / "run").network
-    assert network.config.share == {1: "all", 3: "none"}[groups]
+    assert network.config.sharing == {1: "all", 3: "none"}[groups]
     same_numbers("albert", network, peer, size)
 
 
@@ -157,7 +157,7 @@ def test_albert_gelu_variant_round_trips(gelu: str, tmp_path: Path) -> None:
     peer.save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "run")
     network = reopened(tmp_path / "run").network
-    assert network.config.exact == (gelu == "gelu")
+    assert network.config.exact_gelu == (gelu == "gelu")
     same_numbers("albert", network, peer, size)
     convert(tmp_path / "run", tmp_path / "again", to="huggingface")
     assert json.loads((tmp_path / "again" / "config.json").read_text())["hidden_act"] == gelu

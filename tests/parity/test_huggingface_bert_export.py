@@ -71,7 +71,7 @@ def opened(folder: Path, slug: str) -> tuple[Any, Any]:
 @pytest.mark.parametrize("which", KINDS)
 def test_exported_run_equals_transformers_and_round_trips(which: str, tmp_path: Path) -> None:
     slug, spec, named = KINDS[which]
-    size = {"window": 23, "inner": 40} if slug != "xlnet" else {"memory": 9, "max_distance": 4}
+    size = {"window": 23, "ffn_width": 40} if slug != "xlnet" else {"memory": 9, "max_distance": 4}
     before = a_run(tmp_path / "run", slug, train_tokenizer(spec, [TALE * 3]), dropout=0.25, epsilon=1e-4, **size)
     made = convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     network, peer = opened(tmp_path / "there", slug)
@@ -107,7 +107,7 @@ def test_exported_run_encodes_strings_like_transformers(slug: str, tmp_path: Pat
 
 @pytest.mark.parametrize("share", ["none", "attention", "feed-forward"])
 def test_export_of_half_shared_albert_repeats_layers(share: str, tmp_path: Path) -> None:
-    run = a_run(tmp_path / "run", "albert", train_tokenizer(KINDS["albert"][1], [TALE * 3]), share=share)
+    run = a_run(tmp_path / "run", "albert", train_tokenizer(KINDS["albert"][1], [TALE * 3]), sharing=share)
     made = convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     assert sum("shares whole layers or none" in note for note in made.notes) == (share != "none")
     network, _ = opened(tmp_path / "there", "albert")
@@ -115,7 +115,7 @@ def test_export_of_half_shared_albert_repeats_layers(share: str, tmp_path: Path)
     same_numbers("albert", run.network, network, 97)
     convert(tmp_path / "there", tmp_path / "back")
     back = reopened(tmp_path / "back").network
-    assert back.config.share == "none"
+    assert back.config.sharing == "none"
     inputs = batch("albert", 97)
     with torch.no_grad():
         assert torch.equal(back.encode(inputs)[0][-1], run.network.encode(inputs)[0][-1])

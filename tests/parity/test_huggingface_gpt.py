@@ -203,7 +203,7 @@ def test_trained_run_generates_same_text_in_transformers(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2", "gpt3"])
 def test_random_run_generates_same_text_in_transformers(slug: str, tmp_path: Path) -> None:
-    sizes = {"width": 30, "heads": 5, "layers": 3} | ({"band": 0} if slug == "gpt3" else {})
+    sizes = {"width": 30, "heads": 5, "layers": 3} | ({"local_window": 0} if slug == "gpt3" else {})
     a_run(tmp_path / "run", slug, tokenizer_of(slug), **sizes)
     texts = same_text(tmp_path / "run", tmp_path / "there")
     assert len(set(texts)) == len(texts)

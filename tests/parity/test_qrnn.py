@@ -218,7 +218,7 @@ def test_initial_weights_lie_in_original_ranges() -> None:
 # ------------------------------------------------------------------------------------------------ the whole network
 
 SIZE = 30
-MODEL = {"embedding": 12, "width": 20, "layers": 3, "core": "qrnn"}
+MODEL = {"embedding": 12, "width": 20, "layers": 3, "cell": "qrnn"}
 QUIET = dict.fromkeys(("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"), 0.0)
 
 
@@ -242,7 +242,7 @@ def originals_parameters(size: int, embedding: int, width: int, layers: int) -> 
 
 
 def test_parameter_count_equals_original() -> None:
-    config = AWDConfig(width=1550, layers=4, core="qrnn")
+    config = AWDConfig(width=1550, layers=4, cell="qrnn")
     with torch.device("meta"):
         net = AWDLSTM(config, Vocabulary(10_000, 0))
     assert sum(p.numel() for p in net.parameters()) == originals_parameters(10_000, 400, 1550, 4) == 24_020_150
@@ -279,12 +279,20 @@ def test_qrnn_learns_and_resumes_bit_exactly(tmp_path: Path) -> None:
     train, valid = walk(SIZE - 1, 3000), walk(SIZE - 1, 600, seed=1)
     phase: dict[str, Any] = {
         "batches": {"kind": "variable", "rows": 8, "length": 12},
-        "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
+        "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
         "optimizer": {"kind": "adam", "rate": 0.01},
         "clip": 0.25,
         "steps": 100,
-        "validate": 25,
-        "log": 1,
+        "validate_every": 25,
+        "log_every": 1,
+    }
+    model = {
+        **MODEL,
+        "word_dropout": 0.0,
+        "input_dropout": 0.05,
+        "layer_dropout": 0.05,
+        "output_dropout": 0.05,
+        "weight_dropout": 0.1,
     }
     model = {
         **MODEL,
@@ -361,9 +369,9 @@ def test_layer_with_kernels_equals_definition(window: int) -> None:
 
 def make_trainer(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
     phase |= {
-        "batches": {"kind": "variable", "rows": 4, "length": 12, "spread": 1.0, "half": 0.2},
-        "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
-        "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 1e-4, "start": 20},
+        "batches": {"kind": "variable", "rows": 4, "length": 12, "length_std": 1.0, "half_probability": 0.2},
+        "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
+        "optimizer": {"kind": "nt-asgd", "rate": 2.0, "weight_decay": 1e-4, "start": 20},
     }
     job = small_job(folder, "awd-lstm", model, SIZE, walk(SIZE - 1, 3000), None, clip=0.25, steps=60, **phase)
     found = Trainer(dataclasses.replace(job, device=GPU))

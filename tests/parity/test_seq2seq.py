@@ -21,14 +21,14 @@ from tests.support.errors import raises
 VOCABULARY = Vocabulary(17, 0, {}, end=1)
 FORMS: dict[str, dict[str, Any]] = {
     "plain": {"attention": "none"},
-    "sutskever": {"attention": "none", "bidirectional": False, "reverse": True, "layers": 2},
+    "sutskever": {"attention": "none", "bidirectional": False, "reverse_source": True, "layers": 2},
     "bahdanau": {"attention": "bahdanau", "cell": "gru"},
-    "bahdanau, deep": {"attention": "bahdanau", "layers": 2, "encoder": 5, "tied": True},
-    "luong": {"attention": "luong", "feeding": False, "layers": 2, "encoder_layers": 1},
-    "luong, fed": {"attention": "luong", "cell": "gru", "encoder": 4, "score": "dot", "tied": True},
-    "luong, scaled": {"attention": "luong", "layers": 2, "scaled": True},
-    "luong, concat": {"attention": "luong", "cell": "gru", "score": "concat"},
-    "luong, concat, unfed": {"attention": "luong", "score": "concat", "feeding": False},
+    "bahdanau, deep": {"attention": "bahdanau", "layers": 2, "encoder_width": 5, "tied": True},
+    "luong": {"attention": "luong", "input_feeding": False, "layers": 2, "encoder_layers": 1},
+    "luong, fed": {"attention": "luong", "cell": "gru", "encoder_width": 4, "attention_score": "dot", "tied": True},
+    "luong, scaled": {"attention": "luong", "layers": 2, "scaled_score": True},
+    "luong, concat": {"attention": "luong", "cell": "gru", "attention_score": "concat"},
+    "luong, concat, unfed": {"attention": "luong", "attention_score": "concat", "input_feeding": False},
 }
 
 
@@ -229,11 +229,11 @@ def test_unsupported_use_and_invalid_buckets_raise() -> None:
         network.start(1)
     with raises(Unsupported, ability="attention"):
         network.attention(Inputs(some(3, 2), source=source()))
-    with raises(InvalidSetting, key="model.score"):
-        Seq2Seq(Seq2SeqConfig(width=8, attention="luong", score="cosine"), VOCABULARY)
-    with raises(InvalidSetting, key="model.scaled"):
-        Seq2Seq(Seq2SeqConfig(width=8, attention="luong", score="concat", scaled=True), VOCABULARY)
-    with raises(InvalidSetting, key="model.score"):
-        Seq2Seq(Seq2SeqConfig(width=8, attention="luong", score="dot"), VOCABULARY)
+    with raises(InvalidSetting, key="model.attention_score"):
+        Seq2Seq(Seq2SeqConfig(width=8, attention="luong", attention_score="cosine"), VOCABULARY)
+    with raises(InvalidSetting, key="model.scaled_score"):
+        Seq2Seq(Seq2SeqConfig(width=8, attention="luong", attention_score="concat", scaled_score=True), VOCABULARY)
+    with raises(InvalidSetting, key="model.attention_score"):
+        Seq2Seq(Seq2SeqConfig(width=8, attention="luong", attention_score="dot"), VOCABULARY)
     with raises(InvalidSetting, key="model.attention"):
         Seq2SeqConfig(attention="global")

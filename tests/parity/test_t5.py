@@ -22,7 +22,8 @@ SIZE = 53
 VOCABULARY = Vocabulary(SIZE, 0, {"<pad>": 0}, end=1)
 FORMS = {"1.0": {"gated": False, "tied": True}, "1.1": {"gated": True, "tied": False}}
 SHAPE: dict[str, Any] = {
-    "width": 24, "layers": 2, "decoder_layers": 3, "heads": 3, "head": 5, "inner": 40, "buckets": 8, "distance": 12,
+    "width": 24, "layers": 2, "decoder_layers": 3, "heads": 3, "head_width": 5, "ffn_width": 40, "distance_buckets": 8,
+    "max_distance": 12,
     "dropout": 0.0,
 }  # fmt: skip
 
@@ -208,5 +209,5 @@ def test_activation_checkpointing_keeps_gradients() -> None:
 def test_unsupported_use_and_invalid_buckets_raise() -> None:
     with raises(Unsupported, ability="score"):
         made("1.0").start(1)
-    with raises(InvalidSetting, key="model.buckets"):
-        T5Config(buckets=30)
+    with raises(InvalidSetting, key="model.distance_buckets"):
+        T5Config(distance_buckets=30)

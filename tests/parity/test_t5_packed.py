@@ -21,7 +21,8 @@ SIZE, END = 61, 1
 VOCABULARY = Vocabulary(SIZE, 0, {"<pad>": 0}, end=END)
 FORMS = {"1.0": {"gated": False, "tied": True}, "1.1": {"gated": True, "tied": False}}
 SHAPE: dict[str, Any] = {
-    "width": 24, "layers": 2, "heads": 3, "head": 5, "inner": 40, "buckets": 8, "distance": 12, "dropout": 0.0,
+    "width": 24, "layers": 2, "heads": 3, "head_width": 5, "ffn_width": 40, "distance_buckets": 8,
+    "max_distance": 12, "dropout": 0.0,
 }  # fmt: skip
 
 Pair = tuple[np.ndarray, np.ndarray]
@@ -116,7 +117,7 @@ def test_packing_without_segments_mixes_pairs(side: str) -> None:
 
 
 def test_packing_for_network_without_segments_raises() -> None:
-    network = Seq2Seq(Seq2SeqConfig(width=8, embedding=8, encoder=4), VOCABULARY)
+    network = Seq2Seq(Seq2SeqConfig(width=8, embedding=8, encoder_width=4), VOCABULARY)
     with raises(Unsupported, ability="packing"):
         Seq2SeqObjective({"pack": True}).check(network)
     Seq2SeqObjective({}).check(network)

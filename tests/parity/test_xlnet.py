@@ -37,7 +37,7 @@ def pair(memory: int = 5, **options: Any) -> tuple[XLNet, Any]:
     torch.manual_seed(3)
     for name, p in theirs.named_parameters():
         nn.init.normal_(p, float(name.endswith("layer_norm.weight")), 0.3)
-    config = XLNetConfig(WIDTH, LAYERS, HEADS, inner=40, memory=memory, dropout=0.0, max_distance=clamp)
+    config = XLNetConfig(WIDTH, LAYERS, HEADS, ffn_width=40, memory=memory, dropout=0.0, max_distance=clamp)
     ours = XLNet(config, VOCABULARY)
     ours.load_state_dict(named({name: p.detach() for name, p in theirs.named_parameters()}))
     return ours.eval(), theirs.eval()
@@ -273,7 +273,7 @@ def test_left_to_right_scores_equal_transformers(memory: int) -> None:
     later = torch.ones(8, 8).triu(0).expand(3, -1, -1)
     to = mapping(torch.arange(1, 8).expand(3, -1), 8)
     want = theirs(longer, mems=mems, perm_mask=later, target_mapping=to).logits
-    ours.config = XLNetConfig(WIDTH, LAYERS, HEADS, inner=40, memory=100, dropout=0.0)  # no text leaves its sight
+    ours.config = XLNetConfig(WIDTH, LAYERS, HEADS, ffn_width=40, memory=100, dropout=0.0)  # no text leaves its sight
     layers, _ = ours.hidden(Inputs(ids), state)
     torch.testing.assert_close(ours.readout.logits(layers[-1]), want, rtol=1e-4, atol=1e-4)
     targets = torch.randint(0, SIZE, (21,))
@@ -284,7 +284,7 @@ def test_left_to_right_scores_equal_transformers(memory: int) -> None:
 
 def network(size: int = SIZE, memory: int = 6) -> XLNet:
     """Two layers with weights of some size, so that whatever is seen shows."""
-    made = XLNet(XLNetConfig(16, 2, 2, inner=24, memory=memory, dropout=0.0), Vocabulary(size, 0))
+    made = XLNet(XLNetConfig(16, 2, 2, ffn_width=24, memory=memory, dropout=0.0), Vocabulary(size, 0))
     torch.manual_seed(2)
     for name, p in made.named_parameters():
         nn.init.normal_(p, float("norm" in name and name.endswith("weight")), 0.4)

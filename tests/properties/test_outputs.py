@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "log-uniform": {"kind": "sampled", "samples": 5, "proposal": "log-uniform"},
     "nce": {"kind": "nce", "samples": 5},
     "mixture": {"kind": "mixture", "experts": 3},
-    "spelled": {"kind": "spelled", "filters": [[1, 4], [2, 5]], "characters": 4, "correction": 2},
+    "spelled": {"kind": "spelled", "filters": [[1, 4], [2, 5]], "character_width": 4, "correction": 2},
 }
 TRAINED_ON_SAMPLES = ("sampled", "log-uniform", "nce")
 

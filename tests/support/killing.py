@@ -23,7 +23,7 @@ from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
 from nextword.training.train import train_events
 
-SMALL = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.log=1", "phase.0.save=0"]
+SMALL = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.log_every=1", "phase.0.save_every=0"]
 
 
 def child(work: Callable[[], Any]) -> int:
@@ -46,7 +46,9 @@ def wait(pid: int) -> int:
 
 def signals(text: str, base: Path) -> None:
     """SIGKILL a few milliseconds after each new state, until the run has come to its end; killed.json says where."""
-    settings = [word for change in [*SMALL, "phase.0.steps=60", "phase.0.validate=7"] for word in ("--set", change)]
+    settings = [
+        word for change in [*SMALL, "phase.0.steps=60", "phase.0.validate_every=7"] for word in ("--set", change)
+    ]
     command = ["train", "lstm/tiny", "--data", text, "--quiet", "--json", *settings, "--out"]
     app([*command, str(base / "straight")], standalone_mode=False)
     sys.stdout.flush()
@@ -80,7 +82,7 @@ def _ended(pid: int) -> bool:
 def renames(text: str, base: Path) -> None:
     """A child for every rename that training does, each dying right before it; another goes on. Prints how many."""
     os.fsync = lambda handle: None  # the disk outlives a killed process
-    recipe = load_recipe("lstm/tiny", [*SMALL, "phase.0.steps=2", "phase.0.validate=1"]).with_data([text])
+    recipe = load_recipe("lstm/tiny", [*SMALL, "phase.0.steps=2", "phase.0.validate_every=1"]).with_data([text])
 
     def whole(folder: Path) -> None:
         for _ in train_events(recipe, folder, (folder / "manifest.json").is_file(), device="cpu"):

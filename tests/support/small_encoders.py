@@ -14,7 +14,7 @@ SIZE, WINDOW, LAYERS = 61, 16, 3
 PAD = 1  # an id that no test's text holds
 SPECIAL = {"[PAD]": PAD, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCABULARY = Vocabulary(SIZE, 2, SPECIAL, end=3)
-SHAPE: dict[str, Any] = {"width": 24, "layers": LAYERS, "heads": 4, "window": WINDOW, "inner": 40, "dropout": 0.0}
+SHAPE: dict[str, Any] = {"width": 24, "layers": LAYERS, "heads": 4, "window": WINDOW, "ffn_width": 40, "dropout": 0.0}
 PRENORM = "roberta_prelayernorm"  # roberta with norms = "before"
 ROBERTAS = ("roberta", PRENORM)
 SLUGS = ["bert", "roberta", "albert", PRENORM]
@@ -34,7 +34,7 @@ def lively(network: nn.Module) -> None:
 
 def made(slug: str, **more: Any) -> Any:
     cls = model_class("roberta" if slug == PRENORM else slug)
-    extra = {"embedding": 10} if slug == "albert" else {"norms": "before"} if slug == PRENORM else {}
+    extra = {"embedding": 10} if slug == "albert" else {"norm_position": "before"} if slug == PRENORM else {}
     network = cls(cls.Config(**{**SHAPE, **extra, **more}), VOCABULARY).double()
     lively(network)
     return network.eval()

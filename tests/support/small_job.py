@@ -71,7 +71,7 @@ TRAIN, VALIDATION = walk(SIZE - 1, 405), walk(SIZE - 1, 120, seed=1)
 
 def job(folder: Path, **phase: Any) -> Any:
     """Of an LSTM on ids that can be learnt a little, unless the phase says otherwise."""
-    options: dict[str, Any] = {"batches": ROWS, "valid": VALIDATION, "train": TRAIN, "save": 1e9, "log": 5}
+    options: dict[str, Any] = {"batches": ROWS, "valid": VALIDATION, "train": TRAIN, "save_every": 1e9, "log_every": 5}
     options |= phase
     return small_job(folder, options.pop("slug", "lstm"), options.pop("model", MODEL), SIZE, **options)
 

@@ -45,7 +45,7 @@ def furnished(folder: Path, train: int = 300, others: int = 60) -> Path:
 
 def small(**more: Any) -> list[str]:
     """Changes to tagger/tiny that make it quick."""
-    own: dict[str, Any] = {"phase.0.epochs": 6, "phase.0.validate": 0, "tokenizer.size": 100}
+    own: dict[str, Any] = {"phase.0.epochs": 6, "phase.0.validate_every": 0, "tokenizer.size": 100}
     return [f"{key}={value}" for key, value in (own | more).items()]
 
 

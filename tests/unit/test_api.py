@@ -14,7 +14,7 @@ import nextword
 from nextword.core.errors import InvalidSetting
 from nextword.run_folder import RunFolder
 
-SMALL = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate=3"]
+SMALL = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate_every=3"]
 
 
 @pytest.fixture(scope="module")

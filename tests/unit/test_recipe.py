@@ -128,7 +128,7 @@ def test_changes_leave_the_given_tables_alone() -> None:
         ("phase.0.steps=-3", "steps"),
         ("phase.0.keep=first", "keep"),
         ("phase.0.accumulate=0", "accumulate"),
-        ("phase.0.log=0", "log"),
+        ("phase.0.log_every=0", "log_every"),
     ],
 )
 def test_impossible_changes_are_refused(change: str, key: str) -> None:
@@ -231,9 +231,11 @@ def test_a_recipe_that_extends_itself_says_so(tmp_path: Path) -> None:
 
 
 def test_a_star_changes_every_phase() -> None:
-    recipe = load_recipe("ulmfit/classify", ["phase.*.optimizer.discount=1", "phase.*.trains=0", "phase.all.steps=7"])
-    assert [phase.optimizer["discount"] for phase in recipe.phases] == [1] * 5
-    assert [phase.trains for phase in recipe.phases] == [0] * 5
+    recipe = load_recipe(
+        "ulmfit/classify", ["phase.*.optimizer.layer_discount=1", "phase.*.trainable_groups=0", "phase.all.steps=7"]
+    )
+    assert [phase.optimizer["layer_discount"] for phase in recipe.phases] == [1] * 5
+    assert [phase.trainable_groups for phase in recipe.phases] == [0] * 5
     assert [phase.optimizer["rate"] for phase in recipe.phases] == [0.01] * 5
     assert [phase.steps for phase in recipe.phases] == [0, 0, 0, 0, 7]
     with pytest.raises(UnknownName, match="'trian'"):

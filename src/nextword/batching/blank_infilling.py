@@ -5,13 +5,13 @@
 
 Du et al., "GLM" (2021). Part A is what is left, part B the pieces. Each row draws one of three kinds of blanks:
 
-    tokens      [MASK]     pieces of a few tokens with Poisson lengths (never 0), until `share` is removed
-    sentences   [sMASK]    whole sentences, until `share` is removed
-    document    [gMASK]    the rest of the text, from `least` of it to all; nothing ends it, because the text goes on
+    tokens      [MASK]     pieces of Poisson lengths (never 0), until `mask_fraction` of the text is removed
+    sentences   [sMASK]    whole sentences, until `mask_fraction` is removed
+    document    [gMASK]    the end of the text, from `min_generated` of it to all, without an end token
 
 No piece crosses the end of a document, but the rest of a text may. Between two pieces of a few tokens stands at least
 one token that stays. If all texts were equally long, their length would tell how much is missing, and a network that
-reads a short text would expect long pieces; so a share `short` of the texts is cut to a random length.
+reads a short text would expect long pieces; so `short_fraction` of the texts are cut to a random length.
 
 Batch k depends on (seed, k) alone. Held-out text is cut at its beginning, always with the same pieces.
 """
@@ -47,17 +47,17 @@ class Blanks:
     rows: int = 16
     length: int = 512
     order: str = "shuffled"
-    share: float = 0.15
-    mean: float = 3.0  # of the Poisson distribution
-    least: float = 0.5
-    short: float = 0.0
+    mask_fraction: float = 0.15
+    mean_span: float = 3.0  # of the Poisson distribution
+    min_generated: float = 0.5
+    short_fraction: float = 0.0
     mix: tuple[float, ...] = (0.5, 0.3, 0.2)  # tokens, sentences, document
 
     def __post_init__(self) -> None:
-        require_number("objective.share", self.share, 0, 0.5, exclude_low=True)
-        require_number("objective.mean", self.mean, 0, 20, exclude_low=True)
-        require_number("objective.least", self.least, 0, 1, exclude_low=True)
-        require_number("objective.short", self.short, 0, 1)
+        require_number("objective.mask_fraction", self.mask_fraction, 0, 0.5, exclude_low=True)
+        require_number("objective.mean_span", self.mean_span, 0, 20, exclude_low=True)
+        require_number("objective.min_generated", self.min_generated, 0, 1, exclude_low=True)
+        require_number("objective.short_fraction", self.short_fraction, 0, 1)
         if len(self.mix) != 3 or not all(weight >= 0 for weight in self.mix) or not sum(self.mix) > 0:
             raise InvalidSetting(
                 f"objective.tokens, sentences and document = {', '.join(map(str, self.mix))} are weights. Expected "
@@ -100,8 +100,8 @@ class Blanks:
         weights = np.cumsum(self.mix) / sum(self.mix)
         kinds = np.searchsorted(weights, rng.random(len(ids)), side="right").clip(max=DOCUMENT)
         sizes = np.full(len(ids), ids.shape[1])
-        if self.short:
-            is_short = rng.random(len(ids)) < self.short
+        if self.short_fraction:
+            is_short = rng.random(len(ids)) < self.short_fraction
             sizes = np.where(is_short, rng.integers(MIN_TEXT, sizes + 1), sizes)
         removed, begins = self.choose_pieces(ids, (text.marks[places] & SENTENCE) > 0, sizes, kinds, rng, marks)
         read, positions, targets = arrange_pieces(ids, removed, begins, sizes, kinds, rng, marks)
@@ -128,11 +128,11 @@ class Blanks:
         column, size = np.arange(ids.shape[1]), sizes[:, None]
         # Ends of documents stay; a piece that would cross one becomes two pieces.
         inner = (ids != marks.end) & (column < size)
-        wanted = np.maximum(1, (self.share * size).astype(np.int64))
-        short = choose_short_pieces(size, ids.shape[1], wanted, self.mean, rng) & inner
+        wanted = np.maximum(1, (self.mask_fraction * size).astype(np.int64))
+        short = choose_short_pieces(size, ids.shape[1], wanted, self.mean_span, rng) & inner
         short_begins = short & ~_shift(short)
         sentences, sentence_begins = choose_sentences(starts, inner, wanted, rng)
-        rest = size - rng.integers(np.maximum(1, np.ceil(self.least * size).astype(np.int64)), size + 1)
+        rest = size - rng.integers(np.maximum(1, np.ceil(self.min_generated * size).astype(np.int64)), size + 1)
         document, document_begins = (column >= rest) & (column < size), column == rest
         kind = kinds[:, None]
         removed = np.where(kind == TOKENS, short, np.where(kind == SENTENCES, sentences, document))

@@ -100,9 +100,9 @@ def _segment_batches(table: np.ndarray, segments: list[Segment], length: int, sk
 class Variable:
     """Rows in segments of varying length, so that no token always stands at the edge of what the gradient sees.
 
-    Merity, Keskar & Socher (2018): a segment has about `length` tokens with probability 1 − `half`, otherwise about
-    half as many; around that, lengths are normally distributed with standard deviation `spread`. Every token is read
-    once per epoch. The lengths of an epoch depend on (seed, epoch) alone.
+    Merity, Keskar & Socher (2018): a segment has about `length` tokens with probability 1 − `half_probability`,
+    otherwise about half as many; around that, lengths are normally distributed with standard deviation `length_std`.
+    Every token is read once per epoch. The lengths of an epoch depend on (seed, epoch) alone.
 
     `rotate`: each row begins an epoch at a place of its own and wraps around (Press 2019, "Partially shuffling"):
     b c d a | f g h e | … So the tokens side by side in a batch change, but the context of a token does not, except at
@@ -111,22 +111,24 @@ class Variable:
 
     rows: int = 20
     length: int = 70
-    spread: float = 5.0
-    half: float = 0.05
-    least: int = 5  # tokens in a segment
+    length_std: float = 5.0
+    half_probability: float = 0.05
+    min_length: int = 5  # tokens in a segment
     rotate: bool = False
 
     def __post_init__(self) -> None:
         require_count("batches.rows", self.rows)
         require_count("batches.length", self.length)
-        require_number("batches.least", self.least, 1)
-        require_number("batches.spread", self.spread, 0)
-        require_number("batches.half", self.half, 0, 1)
+        require_number("batches.min_length", self.min_length, 1)
+        require_number("batches.length_std", self.length_std, 0)
+        require_number("batches.half_probability", self.half_probability, 0, 1)
 
     def batches_per_epoch(self, ids: np.ndarray) -> int:
         """Expected number of segments in an epoch."""
         columns = Rows(self.rows, self.length).columns(ids)
-        mean = self.length * (1 - self.half / 2) - (0.5 if self.spread else 0)  # drawn lengths are rounded down
+        mean = self.length * (1 - self.half_probability / 2) - (
+            0.5 if self.length_std else 0
+        )  # drawn lengths are rounded down
         return max(1, round((columns - 1) / mean))
 
     def segments(self, columns: int, seed: int, epoch: int) -> list[Segment]:
@@ -134,8 +136,8 @@ class Variable:
         rng = np.random.default_rng([seed, epoch])
         segments, start = [], 0
         while start < columns - 1:
-            base = self.length / 2 if rng.random() < self.half else self.length
-            size = min(max(self.least, int(rng.normal(base, self.spread))), columns - 1 - start)
+            base = self.length / 2 if rng.random() < self.half_probability else self.length
+            size = min(max(self.min_length, int(rng.normal(base, self.length_std))), columns - 1 - start)
             segments.append((start, size))
             start += size
         return segments
@@ -177,38 +179,38 @@ class Shifted:
         epoch 4   as epoch 0
 
     Every token is read once per epoch and stands once at every place of the window in `length` epochs. The segments at
-    the two ends of a row are shorter. With fewer than `length` epochs, a larger `by` spreads the places of a token
+    the two ends of a row are shorter. With fewer than `length` epochs, a larger `shift` spreads the places of a token
     better (27 for 70, 13 for 35, say).
 
     `overlapping = true` is the proposed list itself, shuffled in every epoch. No window follows the one before it, so
-    each starts without a state, and an epoch reads every token `length / by` times.
+    each starts without a state, and an epoch reads every token `length / shift` times.
     """
 
     rows: int = 20
     length: int = 70
-    by: int = 1  # tokens that windows move: from epoch to epoch, or from window to window if they overlap
+    shift: int = 1  # tokens that windows move: from epoch to epoch, or from window to window if they overlap
     overlapping: bool = False
 
     def __post_init__(self) -> None:
         require_count("batches.rows", self.rows)
         require_count("batches.length", self.length)
         require_bool("batches.overlapping", self.overlapping)
-        require_count("batches.by", self.by)
-        if self.by > self.length:
+        require_count("batches.shift", self.shift)
+        if self.shift > self.length:
             raise InvalidSetting(
-                f"batches.by = {self.by} exceeds length = {self.length}, so windows would skip tokens. Choose a "
+                f"batches.shift = {self.shift} exceeds length = {self.length}, so windows would skip tokens. Choose a "
                 "smaller one.",
-                key="batches.by",
-                value=self.by,
+                key="batches.shift",
+                value=self.shift,
             )
-        common = math.gcd(self.by, self.length)
+        common = math.gcd(self.shift, self.length)
         if not self.overlapping and common > 1:
             raise InvalidSetting(
-                f"batches.by = {self.by} and length = {self.length} have the common factor {common}, so a token would "
-                f"stand at only {self.length // common} of {self.length} places. Choose a coprime number, such as 1, "
-                "or overlapping = true.",
-                key="batches.by",
-                value=self.by,
+                f"batches.shift = {self.shift} and length = {self.length} have the common factor {common}, so a "
+                f"token would stand at only {self.length // common} of {self.length} places. Choose a coprime "
+                "number, such as 1, or overlapping = true.",
+                key="batches.shift",
+                value=self.shift,
             )
 
     def batches_per_epoch(self, ids: np.ndarray) -> int:
@@ -224,7 +226,7 @@ class Shifted:
 
     def segments(self, columns: int, epoch: int) -> list[Segment]:
         """The segments of an epoch."""
-        end, offset = columns - 1, epoch * self.by % self.length
+        end, offset = columns - 1, epoch * self.shift % self.length
         starts = [*([0] if offset else []), *range(offset, end, self.length)]
         return [
             (start, min(following, end) - start) for start, following in zip(starts, [*starts[1:], end], strict=True)
@@ -232,7 +234,7 @@ class Shifted:
 
     def _num_segments(self, columns: int, epoch: int) -> int:
         """len(self.segments(columns, epoch)), without building the list."""
-        offset = epoch * self.by % self.length
+        offset = epoch * self.shift % self.length
         return bool(offset) + max(0, -(-(columns - 1 - offset) // self.length))
 
     def _segments_per_cycle(self, columns: int) -> int:
@@ -254,7 +256,7 @@ class Shifted:
 
     def _num_windows(self, ids: np.ndarray) -> int:
         """Windows in the text, each with a token after it."""
-        count = max(0, (len(ids) - 1 - self.length) // self.by + 1)
+        count = max(0, (len(ids) - 1 - self.length) // self.shift + 1)
         if count < self.rows:
             raise _too_few_windows(count, self.length, self.rows)
         return count
@@ -265,7 +267,7 @@ class Shifted:
         while True:
             epoch, i = divmod(step, per_epoch)
             chosen = permute(np.arange(i * self.rows, (i + 1) * self.rows), count, key=seed * 1_000_003 + epoch)
-            window = torch.from_numpy(ids[self.by * chosen[:, None] + places].astype(np.int64))
+            window = torch.from_numpy(ids[self.shift * chosen[:, None] + places].astype(np.int64))
             yield Batch(Inputs(window[:, :-1]), window[:, 1:], reset_state=True, epoch=epoch)
             step += 1
 

@@ -170,26 +170,28 @@ TextT = TypeVar("TextT", bound=Measured)
 class Bucketed(Generic[TextT]):
     """`rows` examples per batch, of at most `length` tokens each (0: as many as the network can read).
 
-    `stretch` batches are sorted by length together, so that a batch has little padding. `pack = false` pads even if the
-    network can read texts end to end. With `fill`, a packed row gets one more text, of padding, up to a multiple of
-    `fill` tokens, so that batches have few shapes.
+    The texts of `batches_per_bucket` batches are sorted by length together, so that a batch has little padding.
+    `pack = false` pads even if the network can read texts end to end. With `pad_multiple`, a packed row gets one more
+    text, of padding, up to a multiple of that many tokens, so that batches have few shapes.
     """
 
     rows: int = 32
     length: int = 128
-    stretch: int = 50
+    batches_per_bucket: int = 50
     pack: bool = True
-    fill: int = 0
+    pad_multiple: int = 0
 
     def __post_init__(self) -> None:
         require_count("batches.rows", self.rows)
         require_count("batches.length", self.length, least=0)
-        require_count("batches.stretch", self.stretch)
-        require_count("batches.fill", self.fill, least=0)
+        require_count("batches.batches_per_bucket", self.batches_per_bucket)
+        require_count("batches.pad_multiple", self.pad_multiple, least=0)
         require_bool("batches.pack", self.pack)
         most = self.length or LENGTH_MULTIPLE
-        if self.fill > most:
-            raise invalid("batches.fill", self.fill, f"exceeds length = {most}. Choose a smaller one, or 0 for none.")
+        if self.pad_multiple > most:
+            raise invalid(
+                "batches.pad_multiple", self.pad_multiple, f"exceeds length = {most}. Lower it, or set it to 0."
+            )
 
     def batches_per_epoch(self, text: TextT) -> int:
         return -(-len(text) // self.rows)
@@ -213,8 +215,8 @@ class Bucketed(Generic[TextT]):
         rng, lengths = np.random.default_rng([seed, epoch]), text.lengths
         order = self.draw_order(text, rng, seed, epoch)
         batches: list[np.ndarray] = []
-        for at in range(0, len(order), self.rows * self.stretch):
-            bucket = order[at : at + self.rows * self.stretch]
+        for at in range(0, len(order), self.rows * self.batches_per_bucket):
+            bucket = order[at : at + self.rows * self.batches_per_bucket]
             bucket = bucket[np.argsort(-lengths[bucket], kind="stable")]
             batches += [bucket[i : i + self.rows] for i in range(0, len(bucket), self.rows)]
         return [batches[i] for i in rng.permutation(len(batches))]
@@ -269,10 +271,10 @@ class Bucketed(Generic[TextT]):
     def _fill_row(
         self, ids: np.ndarray, segments: np.ndarray | None, starts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray | None, np.ndarray]:
-        """Append one text of padding, never empty, up to a multiple of `fill`."""
-        if not self.fill:
+        """Append one text of padding, never empty, up to a multiple of `pad_multiple`."""
+        if not self.pad_multiple:
             return ids, segments, starts
-        padding = np.zeros(self.fill - len(ids) % self.fill, ids.dtype)
+        padding = np.zeros(self.pad_multiple - len(ids) % self.pad_multiple, ids.dtype)
         return (
             np.concatenate([ids, padding]),
             None if segments is None else np.concatenate([segments, padding.astype(segments.dtype)]),

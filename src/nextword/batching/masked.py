@@ -60,15 +60,15 @@ class Masking:
     """Choose tokens of each text and replace them (Devlin et al. 2019, section 3.1).
 
         text      [CLS] the cat sat on the mat [SEP]
-        chosen                  ^           ^             `share` of the tokens, 15 %; never a special one; at least one
+        chosen                  ^           ^             15 % (`mask_fraction`); never a special one; at least one
         becomes   [CLS] the cat [MASK] on the car [SEP]   80 % the mask, 10 % a random ordinary token, 10 % unchanged
         targets                 sat         mat           IGNORE everywhere else
 
-    The number of chosen tokens is `share` of the text's, rounded up or down at random, so that it is right on average
-    however short the text.
+    The number of chosen tokens is `mask_fraction` of the text's, rounded up or down at random, so that it is right on
+    average however short the text.
 
         whole_words   all tokens of a word or none of them (BERT's later release)
-        grams = 3     runs of up to three words; a run of n with probability ∝ 1/n (ALBERT, section 4.1)
+        max_ngram = 3   runs of up to three words; a run of n with probability ∝ 1/n (ALBERT, section 4.1)
 
     A word is what stands between spaces. Words are taken in random order while they fit into the number; a word that
     does not fit is skipped, and a run of words is cut where it no longer fits. If no word fits, the first tokens of one
@@ -79,27 +79,27 @@ class Masking:
     """
 
     vocabulary: Vocabulary
-    share: float = 0.15
-    masked: float = 0.8  # share of the chosen tokens that become the mask
-    replaced: float = 0.1  # share of the chosen tokens that become a random ordinary token
+    mask_fraction: float = 0.15
+    mask_token_fraction: float = 0.8  # share of the chosen tokens that become the mask
+    random_token_fraction: float = 0.1  # share of the chosen tokens that become a random ordinary token
     whole_words: bool = False
-    grams: int = 0  # words in the longest run; 0: no runs
+    max_ngram: int = 0  # words in the longest run; 0: no runs
     marks: Marks = field(init=False)
     ordinary: np.ndarray = field(init=False, repr=False)  # (V − specials,) ids that may replace another
     special: np.ndarray = field(init=False, repr=False)  # (V,) bool
 
     def __post_init__(self) -> None:
-        require_number("objective.share", self.share, 0, 1, exclude_low=True, exclude_high=True)
-        require_number("objective.masked", self.masked, 0)
-        require_number("objective.replaced", self.replaced, 0)
+        require_number("objective.mask_fraction", self.mask_fraction, 0, 1, exclude_low=True, exclude_high=True)
+        require_number("objective.mask_token_fraction", self.mask_token_fraction, 0)
+        require_number("objective.random_token_fraction", self.random_token_fraction, 0)
         require_bool("objective.whole_words", self.whole_words)
-        require_count("objective.grams", self.grams, least=0)
-        if self.masked + self.replaced > 1:
+        require_count("objective.max_ngram", self.max_ngram, least=0)
+        if self.mask_token_fraction + self.random_token_fraction > 1:
             raise InvalidSetting(
-                f"objective.masked = {self.masked!r} and replaced = {self.replaced!r} are shares of the chosen tokens "
-                "and add up to more than 1. BERT uses 0.8 and 0.1.",
-                key="objective.masked",
-                value=self.masked,
+                f"objective.mask_token_fraction = {self.mask_token_fraction} and random_token_fraction = "
+                f"{self.random_token_fraction} add up to more than 1. BERT uses 0.8 and 0.1.",
+                key="objective.mask_token_fraction",
+                value=self.mask_token_fraction,
             )
         special = np.zeros(self.vocabulary.size, bool)
         special[list(self.vocabulary.special.values())] = True
@@ -111,7 +111,7 @@ class Masking:
 
     def max_targets(self, tokens: int, texts: int = 1) -> int:
         """The most targets in texts that have this many tokens together, special tokens excluded."""
-        return int(self.share * tokens) + texts
+        return int(self.mask_fraction * tokens) + texts
 
     def __call__(
         self,
@@ -127,9 +127,11 @@ class Masking:
         targets = np.full(len(ids), IGNORE, np.int64)
         positions = np.zeros(room, np.int64)
         is_ordinary = ~self.special[ids]
-        runs = np.cumsum(1 / np.arange(1, self.grams + 1))  # cumulative weights of 1, 2, … words; empty without runs
-        whole = self.whole_words or self.grams > 0
-        odds = (self.share, self.masked, self.masked + self.replaced)
+        runs = np.cumsum(
+            1 / np.arange(1, self.max_ngram + 1)
+        )  # cumulative weights of 1, 2, … words; empty without runs
+        whole = self.whole_words or self.max_ngram > 0
+        odds = (self.mask_fraction, self.mask_token_fraction, self.mask_token_fraction + self.random_token_fraction)
         replacements = (self.marks.mask, self.ordinary)
         longest = int((last - first).max(initial=0))
         scratch = np.empty((5, longest + 1), np.int64)
@@ -412,7 +414,7 @@ class FullSentences:
 
         default     [CLS] a1 a2 a3 [SEP] b1 [SEP]      a row takes as many sentences as fit, and continues with the next
                     [CLS] c1 c2 [SEP] . . . . . . .    document after a separator (FULL-SENTENCES)
-        apart       [CLS] a1 a2 a3 [SEP] . . . . .     … or never does (DOC-SENTENCES)
+        separate    [CLS] a1 a2 a3 [SEP] . . . . .     … or never does (DOC-SENTENCES)
                     [CLS] b1 [SEP] . . . . . . . .
 
     The texts are the same in every epoch, so that a mask can belong to a text; their order changes. A sentence longer
@@ -421,13 +423,13 @@ class FullSentences:
 
     rows: int = 256
     length: int = 512  # tokens in a row, special tokens and padding included
-    apart: bool = False
+    separate_documents: bool = False
     _texts: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_count("batches.rows", self.rows)
         require_count("batches.length", self.length, least=3)
-        require_bool("batches.apart", self.apart)
+        require_bool("batches.separate_documents", self.separate_documents)
         object.__setattr__(self, "_texts", RecentCache(self._make_texts))
 
     def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
@@ -448,7 +450,7 @@ class FullSentences:
         opens[sentences.documents[:-1]] = True
         first, length, sentence = cut_pieces(sentences.first, sentences.last, room)
         opens = opens[sentence]  # true of all pieces of a long sentence, but the later ones begin a row in any case
-        cuts = pack_in_order(length, opens.astype(np.int64) * (self.length if self.apart else 1), room)
+        cuts = pack_in_order(length, opens.astype(np.int64) * (self.length if self.separate_documents else 1), room)
         begins = opens.copy()
         begins[cuts[:-1]] = True  # a stretch continues within one document and one row
         stretch = np.flatnonzero(begins)
@@ -555,8 +557,8 @@ class SentencePairs:
         pair = "none"          [CLS] s1 s2 [SEP] s3 s4 s5 [SEP]   no label
 
     Devlin et al. (2019, appendix A.2), Lan et al. (2020, section 3.1), with the rules of BERT's program: one document
-    in ten (`short`) is gathered into rows of a random shorter length; a pair too long for a row loses tokens from the
-    longer segment, at its beginning or its end at random.
+    in ten (`short_fraction`) is gathered into rows of a random shorter length; a pair too long for a row loses tokens
+    from the longer segment, at its beginning or its end at random.
 
     The gathered sentences may be a single one: a document of one, the last of a document, or one that fills the row.
 
@@ -571,14 +573,14 @@ class SentencePairs:
     rows: int = 256
     length: int = 128  # tokens in a row, special tokens and padding included
     pair: str = "next"
-    short: float = 0.1
+    short_fraction: float = 0.1
     _texts: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_count("batches.rows", self.rows)
         require_count("batches.length", self.length, least=5)
         require_choice("batches.pair", self.pair, PAIRS)
-        require_number("batches.short", self.short, 0, 1)
+        require_number("batches.short_fraction", self.short_fraction, 0, 1)
         object.__setattr__(self, "_texts", RecentCache(self._make_texts))
 
     def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
@@ -598,7 +600,7 @@ class SentencePairs:
         documents = sentences.documents
         if self.pair == "next" and len(documents) == 2:
             documents = np.array([0, len(sentences) // 2, len(sentences)])
-        settings = (self.length - 3, float(self.short), PAIRS.index(self.pair))
+        settings = (self.length - 3, float(self.short_fraction), PAIRS.index(self.pair))
         args = (sentences.first, sentences.last, documents, derive_key(PLAN, seed, variant), *settings)
         count = 0 if self.pair == "next" and len(sentences) < 2 else _plan(*args, np.empty((0, 5), np.int64))
         if not count:

@@ -53,8 +53,8 @@ class PairData(Protocol):
     @property
     def lengths(self) -> np.ndarray: ...  # (pairs,) what batches are sorted by
     def __len__(self) -> int: ...
-    def within(self, length: int, long: str = "") -> PairData: ...
-    def for_validation(self, length: int, long: str = "") -> PairData: ...
+    def within(self, length: int, overflow: str = "") -> PairData: ...
+    def for_validation(self, length: int, overflow: str = "") -> PairData: ...
     def pair(self, i: int, epoch: int) -> Pair: ...
     def draw_order(self, rng: np.random.Generator, seed: int, epoch: int) -> np.ndarray: ...
 
@@ -96,20 +96,20 @@ class Pairs:
     def lengths(self) -> np.ndarray:
         return _sort_key(*self.sizes)
 
-    def within(self, length: int, long: str = "leave") -> Pairs:
+    def within(self, length: int, overflow: str = "drop") -> Pairs:
         """The pairs with at most `length` tokens on both sides; or all of them, cut."""
         source, target = self.sizes
         fits = (source <= length) & (target <= length)
         if fits.all():
             return self
-        if long == "cut":
+        if overflow == "truncate":
             return replace(self, cut=length)
-        check_too_long(int((~fits).sum()), len(fits), int(np.maximum(source, target).min()), length, long)
+        check_too_long(int((~fits).sum()), len(fits), int(np.maximum(source, target).min()), length, overflow)
         return replace(self, chosen=self.chosen[fits])
 
-    def for_validation(self, length: int, long: str = "") -> Pairs:
+    def for_validation(self, length: int, overflow: str = "") -> Pairs:
         """All pairs, cut if training cuts them."""
-        return replace(self, cut=length) if long == "cut" else self
+        return replace(self, cut=length) if overflow == "truncate" else self
 
     def first(self, tokens: int | None) -> Pairs:
         """The pairs within the first `tokens` tokens of the target, at least one; None: all."""
@@ -147,15 +147,15 @@ def check_too_long(long: int, total: int, shortest: int, length: int, policy: st
     if long == total:
         raise InvalidSetting(
             f"batches.length = {length}, but the shortest pair has {shortest} tokens on a side. Raise it (--set "
-            "phase.0.batches.length=…) or cut pairs (--set phase.0.batches.long=cut).",
+            "phase.0.batches.length=…) or cut pairs (--set phase.0.batches.overflow=truncate).",
             key="batches.length",
             value=length,
         )
     if policy == "error" or (not policy and 2 * long > total):
         raise InvalidSetting(
             f"{long:,} of {total:,} pairs have more than batches.length = {length} tokens on a side and would be left "
-            "out. Raise it (--set phase.0.batches.length=…), cut them (--set phase.0.batches.long=cut), or leave them "
-            "out (--set phase.0.batches.long=leave).",
+            "out. Raise it (--set phase.0.batches.length=…), or choose what to do with them (--set "
+            "phase.0.batches.overflow=truncate, or drop).",
             key="batches.length",
             value=length,
         )
@@ -210,18 +210,19 @@ def prepare_pairs(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress:
 
 # ------------------------------------------------------------------------------------------------ batches
 
-LONG = ("", "leave", "cut", "error")
+OVERFLOW = ("", "drop", "truncate", "error")
 
 
 @dataclass(frozen=True)
 class Sequences(Bucketed[PairData]):
     """`rows` pairs per batch, of at most `length` tokens on either side; `stretch` batches are sorted together.
 
-    `long` says what training does with longer pairs; validation reads them all.
+    `overflow` says what training does with longer pairs; validation reads them all.
 
-        leave   leaves them out: their padding and their gradients cost most and teach least
-        cut     cuts the side that is too long before its end token (T5), in validation too
-        error   rejects them;  "": leaves them out, but rejects them if they are more than half
+        drop       leaves them out: their padding and their gradients cost most and teach least
+        truncate   cuts the side that is too long before its end token (T5), in validation too
+        error      rejects them
+        ""         drops them, but rejects them if they are more than half
 
     With `pack`, a row holds as many pairs as fit into `length` tokens on both sides, and nothing is sorted.
     """
@@ -229,14 +230,14 @@ class Sequences(Bucketed[PairData]):
     rows: int = 64
     length: int = 100
     pack: bool = False
-    long: str = ""
+    overflow: str = ""
     fitting: Any = field(init=False, repr=False, compare=False)  # the pairs of a text that are trained on
     _packing: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_choice("batches.long", self.long, LONG)
-        object.__setattr__(self, "fitting", RecentCache(lambda text: text.within(self.length, self.long)))
+        require_choice("batches.overflow", self.overflow, OVERFLOW)
+        object.__setattr__(self, "fitting", RecentCache(lambda text: text.within(self.length, self.overflow)))
         object.__setattr__(self, "_packing", RecentCache(self._pack_epoch))
 
     def batches_per_epoch(self, text: PairData) -> int:
@@ -276,7 +277,7 @@ class Sequences(Bucketed[PairData]):
         return -(-(len(cuts) - 1) // self.rows)
 
     def validation_batches(self, text: PairData) -> Iterator[Batch]:
-        return super().validation_batches(text.for_validation(self.length, self.long))
+        return super().validation_batches(text.for_validation(self.length, self.overflow))
 
     def batch(self, text: PairData, chosen: np.ndarray, epoch: int) -> Batch:
         source, target = zip(*(text.pair(i, epoch) for i in chosen), strict=True)
@@ -394,7 +395,7 @@ class CorruptedText:
 
     @cached_property
     def spans(self) -> Spans:
-        return Spans(1, self.length, share=SHARE, mean=MEAN)
+        return Spans(1, self.length, mask_fraction=SHARE, mean_span=MEAN)
 
     def __len__(self) -> int:
         blocks = len(self.text.ids) // self.spans.sizes[0]
@@ -413,7 +414,7 @@ class CorruptedText:
         text, removed, spans = self.spans.sizes
         return np.full(len(self), text - removed + spans + 1), np.full(len(self), removed + spans + 1)
 
-    def within(self, length: int, long: str = "") -> CorruptedText:
+    def within(self, length: int, overflow: str = "") -> CorruptedText:
         text = replace(self, length=length)
         if not len(text):
             raise DataError(
@@ -422,7 +423,7 @@ class CorruptedText:
             )
         return text
 
-    def for_validation(self, length: int, long: str = "") -> CorruptedText:
+    def for_validation(self, length: int, overflow: str = "") -> CorruptedText:
         return self.within(length)
 
     def first(self, tokens: int | None) -> CorruptedText:
@@ -481,11 +482,11 @@ class Mixture:
     def lengths(self) -> np.ndarray:
         return _sort_key(*self.sizes)
 
-    def within(self, length: int, long: str = "") -> Mixture:
-        return replace(self, parts=tuple(part.within(length, long) for part in self.parts))
+    def within(self, length: int, overflow: str = "") -> Mixture:
+        return replace(self, parts=tuple(part.within(length, overflow) for part in self.parts))
 
-    def for_validation(self, length: int, long: str = "") -> Mixture:
-        return replace(self, parts=tuple(part.for_validation(length, long) for part in self.parts))
+    def for_validation(self, length: int, overflow: str = "") -> Mixture:
+        return replace(self, parts=tuple(part.for_validation(length, overflow) for part in self.parts))
 
     def first(self, tokens: int | None) -> Mixture:
         """About `tokens` tokens, divided among the tasks by their rates."""
@@ -628,7 +629,9 @@ class PairsAndSources:
 def alternate_batches(layout: Sequences, text: PairsAndSources, seed: int, step: int) -> Iterator[Batch]:
     """Yield a batch of pairs in every even step and a batch of sources in every odd one."""
     pairs = layout.batches(text.pairs, seed, -(-step // 2))
-    sources = SourceBatches(layout.rows, layout.length, layout.stretch).batches(text.sources, seed, step // 2)
+    sources = SourceBatches(layout.rows, layout.length, layout.batches_per_bucket).batches(
+        text.sources, seed, step // 2
+    )
     while True:
         yield next(sources if step % 2 else pairs)
         step += 1

@@ -29,17 +29,20 @@ SPAN_VALIDATION_SEED = 20_210_720
 
 @dataclass(frozen=True)
 class Spans:
-    """`rows` sources of `length` tokens, end included; a `share` of the text is removed, in spans of `mean` tokens."""
+    """`rows` sources of `length` tokens, end included.
+
+    `mask_fraction` of the text is removed, in spans of `mean_span` tokens on average.
+    """
 
     rows: int = 8
     length: int = 512
     order: str = "shuffled"
-    share: float = 0.15
-    mean: float = 3.0
+    mask_fraction: float = 0.15
+    mean_span: float = 3.0
 
     def __post_init__(self) -> None:
-        require_number("objective.share", self.share, 0, 1, exclude_low=True, exclude_high=True)
-        require_number("objective.mean", self.mean, 1)
+        require_number("objective.mask_fraction", self.mask_fraction, 0, 1, exclude_low=True, exclude_high=True)
+        require_number("objective.mean_span", self.mean_span, 1)
         require_count("batches.length", self.length, least=4)
         Blocks(self.rows, self.length, self.order)  # checks rows and order
 
@@ -53,8 +56,8 @@ class Spans:
 
     def _removed(self, text: int) -> tuple[int, int]:
         """How many tokens of a text are removed, and in how many spans."""
-        tokens = min(max(round(text * self.share), 1), text - 1)
-        return tokens, min(max(round(tokens / self.mean), 1), tokens, text - tokens)
+        tokens = min(max(round(text * self.mask_fraction), 1), text - 1)
+        return tokens, min(max(round(tokens / self.mean_span), 1), tokens, text - tokens)
 
     def _fits(self, text: int) -> bool:
         tokens, spans = self._removed(text)
@@ -122,7 +125,7 @@ def remove_spans(
     if spans > len(sentinels):
         raise Unsupported(
             f"{spans} spans are removed from {len(ids)} tokens, but the tokenizer has only {len(sentinels)} sentinels. "
-            "Add more ([tokenizer] sentinels = …), or remove fewer spans (objective.share, .mean; batches.length).",
+            "Add more ([tokenizer] sentinels = …), or remove fewer spans (objective.mask_fraction).",
             ability="sentinels",
         )
     marks = np.asarray(sentinels[:spans], np.int64)

@@ -8,9 +8,10 @@ The plan and all results so far are in comparison.json, so a comparison can be i
 middle of a model, and resumed with `Plan.open`.
 
 **Sizes.** A recipe takes part in the default ladder if it has a table [compare] with `sizes`, smallest first, each a
-set of [model] keys. `choose_size` takes the largest one that this machine can train well: one that sees the text at
-least `passes` times in its share of the budget. If it will see the text very often, the keys of `often` (dropout) are
-set too. A count-based model reads the text once, in seconds: it takes its largest size and no share of the budget.
+set of [model] keys. `choose_size` takes the largest one that this machine can train well: one that sees the text least
+`min_passes` times in its share of the budget. If it will see the text very often, the keys of `regularization`
+(dropout) are set too. A count-based model reads the text once, in seconds: it takes its largest size and no share of
+the budget.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ from nextword.training.trainer import Trainer
 FILE = "comparison.json"
 TRAINING_SHARE = 0.92  # of the budget; the rest is for choosing sizes and scoring
 MIN_PASSES = 0.8  # over the text that a size must manage, unless it is the smallest
-MANY_PASSES = 4.0  # from here on the recipe's `often` settings against overfitting apply
+MANY_PASSES = 4.0  # from here on the recipe's `regularization` settings apply
 TIMED_STEPS = 4
 SAMPLE_TOKENS = 60
 PASSAGE_LENGTH = 420  # characters
@@ -346,10 +347,10 @@ def choose_size(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Pre
     for size in sizes:
         candidate = with_model_settings(recipe, size)
         possible = estimate_tokens(candidate, seconds, tokenizer, train, device) / len(train.ids)
-        if chosen is not recipe and possible < float(recipe.compare.get("passes", MIN_PASSES)):
+        if chosen is not recipe and possible < float(recipe.compare.get("min_passes", MIN_PASSES)):
             break
         chosen, passes = candidate, possible
-    return with_model_settings(chosen, recipe.compare.get("often", {})) if passes > MANY_PASSES else chosen
+    return with_model_settings(chosen, recipe.compare.get("regularization", {})) if passes > MANY_PASSES else chosen
 
 
 def is_count_model(recipe: Recipe) -> bool:

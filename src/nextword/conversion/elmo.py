@@ -101,17 +101,17 @@ def read_options(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     try:
         settings = {
             "width": int(lstm["projection_dim"]),
-            "cells": int(lstm["dim"]),
+            "cell_size": int(lstm["dim"]),
             "layers": int(lstm["n_layers"]),
             "cell_clip": float(lstm.get("cell_clip") or 0),
             "projection_clip": float(lstm.get("proj_clip") or 0),
-            "skip": bool(lstm.get("use_skip_connections", False)),
+            "residual": bool(lstm.get("use_skip_connections", False)),
             "dropout": float(options.get("dropout", 0.1)),
             "characters": {
                 "filters": [[int(width), int(number)] for width, number in cnn["filters"]],
-                "characters": int(cnn["embedding"]["dim"]),
+                "character_width": int(cnn["embedding"]["dim"]),
                 "highway": int(cnn.get("n_highway") or 0),
-                "longest": int(cnn["max_characters_per_token"]),
+                "max_word_length": int(cnn["max_characters_per_token"]),
                 "activation": str(cnn.get("activation", "relu")),
             },
             "readout": {"kind": "none"},
@@ -157,7 +157,7 @@ def load_weights(network: ELMo, path: Path) -> None:
 def read_tensors(network: ELMo, get: GetTensor) -> dict[str, Tensor]:
     """Our tensors from theirs."""
     cnn, config = network.embedding.cnn, network.config
-    width, cells = config.width, config.cells
+    width, cells = config.width, config.cell_size
     filters, num_filters = list(cnn.filters), sum(layer.out_channels for layer in cnn.filters)
     tensors: dict[str, Tensor] = {}
     theirs = get("char_embed", NUM_CHARACTERS, filters[0].in_channels)
@@ -259,10 +259,10 @@ def write_options(network: ELMo) -> dict[str, Any]:
         "lstm": {
             "cell_clip": config.cell_clip or None,
             "proj_clip": config.projection_clip or None,
-            "use_skip_connections": config.skip,
+            "use_skip_connections": config.residual,
             "n_layers": config.layers,
             "projection_dim": config.width,
-            "dim": config.cells,
+            "dim": config.cell_size,
         },
         "char_cnn": {
             "embedding": {"dim": cnn.characters.embedding_dim},
@@ -278,7 +278,7 @@ def write_options(network: ELMo) -> dict[str, Any]:
 def write_tensors(network: ELMo) -> dict[str, Tensor]:
     """Their tensors from ours. A mark of ours that both begins and ends a text is written twice."""
     ours = {name: tensor.detach().float().cpu() for name, tensor in network.state_dict().items()}
-    cnn, cells = network.embedding.cnn, network.config.cells
+    cnn, cells = network.embedding.cnn, network.config.cell_size
     table = ours["embedding.cnn.characters.weight"]
     tensors: dict[str, Tensor] = {"char_embed": torch.zeros(NUM_CHARACTERS, table.shape[1])}
     character_ids = _character_ids(network)

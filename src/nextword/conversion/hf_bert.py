@@ -26,8 +26,8 @@ from nextword.tokenizers.special_tokens import Marks
 
 
 def _read_bert(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
-    if settings["inner"] == 4 * settings["width"]:
-        settings["inner"] = 0  # the same, as recipes write it
+    if settings["ffn_width"] == 4 * settings["width"]:
+        settings["ffn_width"] = 0  # the same, as recipes write it
     return []
 
 
@@ -56,13 +56,13 @@ def _unused_positions(config: HFConfig, where: str = "config.json") -> int:
 
 
 def _read_albert(settings: dict[str, Any], config: HFConfig, where: str) -> list[str]:
-    settings["share"] = "all" if settings["share"] == 1 else "none"
-    settings["exact"] = config["hidden_act"] == "gelu"
+    settings["sharing"] = "all" if settings["sharing"] == 1 else "none"
+    settings["exact_gelu"] = config["hidden_act"] == "gelu"
     return _read_bert(settings, config, where)
 
 
 def _write_bert(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
-    config["intermediate_size"] = settings["inner"] or 4 * settings["width"]
+    config["intermediate_size"] = settings["ffn_width"] or 4 * settings["width"]
     config["pad_token_id"] = Marks.of(vocabulary).pad
 
 
@@ -74,8 +74,8 @@ def _write_roberta(config: dict[str, Any], settings: Settings, vocabulary: Vocab
 
 def _write_albert(config: dict[str, Any], settings: Settings, vocabulary: Vocabulary) -> None:
     _write_bert(config, settings, vocabulary)
-    config["num_hidden_groups"] = 1 if settings["share"] == "all" else settings["layers"]
-    config["hidden_act"] = "gelu" if settings["exact"] else "gelu_new"
+    config["num_hidden_groups"] = 1 if settings["sharing"] == "all" else settings["layers"]
+    config["hidden_act"] = "gelu" if settings["exact_gelu"] else "gelu_new"
 
 
 def _masked_phase(batches: str) -> Callable[[Settings], Mapping[str, Any]]:
@@ -101,7 +101,7 @@ BERT = NameMap(
         "width": ("hidden_size", 768),
         "layers": ("num_hidden_layers", 12),
         "heads": ("num_attention_heads", 12),
-        "inner": ("intermediate_size", 3072),
+        "ffn_width": ("intermediate_size", 3072),
         "window": ("max_position_embeddings", 512),
         "dropout": (("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.1),
         "epsilon": ("layer_norm_eps", 1e-12),
@@ -182,10 +182,10 @@ ALBERT = replace(
         **BERT.settings,
         "width": ("hidden_size", 4096),
         "heads": ("num_attention_heads", 64),
-        "inner": ("intermediate_size", 16384),
+        "ffn_width": ("intermediate_size", 16384),
         "dropout": (("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
         "embedding": ("embedding_size", 128),
-        "share": ("num_hidden_groups", 1),
+        "sharing": ("num_hidden_groups", 1),
     },
     other_defaults={"hidden_act": "gelu_new"},
     allowed_values=lambda settings: {
@@ -194,7 +194,7 @@ ALBERT = replace(
         "inner_group_num": (1,),
         "num_hidden_groups": (1, settings["layers"]),
     },
-    expressible={"exact": lambda config: True},  # expressed by hidden_act
+    expressible={"exact_gelu": lambda config: True},  # expressed by hidden_act
     adjust_settings=_read_albert,
     adjust_config=_write_albert,
     names={

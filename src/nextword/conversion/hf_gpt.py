@@ -16,7 +16,7 @@ from nextword.conversion.name_map import TRANSPOSED, NameMap
 
 def _is_dense(config: Any) -> bool:
     """Whether every layer of a GPT-3 sees the whole window, so that it computes what GPT-2 does."""
-    return config.layers == 1 or config.band >= config.window
+    return config.layers == 1 or config.local_window >= config.window
 
 
 GPT2 = NameMap(
@@ -44,7 +44,7 @@ GPT2 = NameMap(
         "num_attention_heads": "n_head",
         "max_position_embeddings": "n_positions",
     },
-    expressible={"bias": lambda config: True, "band": _is_dense},
+    expressible={"bias": lambda config: True, "local_window": _is_dense},
     names={
         "embedding": "wte",
         "positions": "wpe",

@@ -51,7 +51,7 @@ XLNET = NameMap(
         "width": ("d_model", 1024),
         "layers": ("n_layer", 24),
         "heads": ("n_head", 16),
-        "inner": ("d_inner", 4096),
+        "ffn_width": ("d_inner", 4096),
         "memory": ("mem_len", 512),
         "dropout": ("dropout", 0.1),
         "max_distance": ("clamp_len", -1),

@@ -178,16 +178,13 @@ def read_vectors(spec: str | Path, only: Collection[str] | None = None) -> Vecto
     return Vectors(str(path), list(row_of), np.concatenate(blocks), repeated)
 
 
-def vectors_for(vocabulary: Vocabulary, spec: str | Path, width: int, key: str) -> np.ndarray:
-    """Return (V, width): a row per word of a tokenizer; zeros for special tokens and words without a vector.
-
-    `key` is the name of the width in the recipe's [model].
-    """
+def vectors_for(vocabulary: Vocabulary, spec: str | Path, width: int) -> np.ndarray:
+    """Return (V, width): a row per word of a tokenizer; zeros for special tokens and words without a vector."""
     words = [piece.decode("utf-8", "replace").strip() for piece in vocabulary.pieces]
     vectors = read_vectors(spec, only=words)
     if vectors.width != width:
-        problem = f"is not the dimension of the vectors in {vectors.name}, {vectors.width}. Set {key} to that."
-        raise invalid(key, width, problem, "[model]")
+        problem = f"is not the dimension of the vectors in {vectors.name}, {vectors.width}. Set vector_width to that."
+        raise invalid("vector_width", width, problem, "[model]")
     if not len(vectors):
         problem = f"no vector for any of the {len(words):,} words of the tokenizer."
         raise bad_data(vectors.name, f'{problem} Use a tokenizer of kind "lexicon".')

@@ -68,7 +68,7 @@ def evaluate_finished_run(
         if split in corpus.splits and is_parallel:
             result = measure_translations(lm, run, corpus, split, Greedy(), on_progress=on_progress)
         elif split in corpus.splits:
-            result = measure_likelihood(lm, run, corpus, split, max_tokens=phase.scored, on_progress=on_progress)
+            result = measure_likelihood(lm, run, corpus, split, max_tokens=phase.eval_tokens, on_progress=on_progress)
     write_card(run)
     return {**result, "can": sorted(lm.can)}
 

@@ -25,7 +25,11 @@ from nextword.run_folder import RunFolder
 
 LOGGED_EVENTS = ("begin", "valid", "end", "evaluation", "adapted", "translated")  # copied into the recipe's log
 EVALUATION_EVENTS = ("evaluation", "adapted", "translated")  # their seconds are not training time
-DERIVED_MODEL_KEYS = ("contextual_layers", "contextual_width", "contextual_of")  # read from the run named there
+DERIVED_MODEL_KEYS = (
+    "contextual_layers",
+    "contextual_width",
+    "contextual_fingerprint",
+)  # read from the run named there
 UNREPORTED_PHASE_KEYS = (".data", ".init", ".seed", ".keep")  # set by other options, or by --merge-dev
 
 Outcome = tuple[Path, dict[str, Any]]  # folder of a transfer, or of one per seed; its results

@@ -416,10 +416,10 @@ class MultiplicativeAttention(SourceAttention):
     def __init__(self, query: int, memory: int, score: str = "general", scaled: bool = False) -> None:
         super().__init__()
         if score not in SCORES:
-            raise invalid("model.score", score, f"is unknown. Use {' or '.join(SCORES)}.")
+            raise invalid("model.attention_score", score, f"is unknown. Use {' or '.join(SCORES)}.")
         if score == "dot" and query != memory:
             raise invalid(
-                "model.score",
+                "model.attention_score",
                 score,
                 f"compares vectors of equal width, but the decoder has {query}, the encoder {memory}",
             )
@@ -439,7 +439,9 @@ def luong_attention(query: int, memory: int, score: str, scaled: bool) -> Source
     if score != "concat":
         return MultiplicativeAttention(query, memory, score, scaled)
     if scaled:
-        raise invalid("model.scaled", scaled, "needs score = 'general' or 'dot'; 'concat' learns its own scale")
+        raise invalid(
+            "model.scaled_score", scaled, "needs attention_score = 'general' or 'dot'; 'concat' learns its own scale"
+        )
     return AdditiveAttention(query, memory, query)
 
 

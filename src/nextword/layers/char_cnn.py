@@ -7,8 +7,8 @@
 
 Kim et al., "Character-aware neural language models" (2016); Jozefowicz et al., "Exploring the limits of language
 modeling" (2016); sizes as in ELMo (Peters et al. 2018). Characters are the bytes of UTF-8, between a begin and an end
-mark. Special tokens have one character each. A word is read as if it had `longest` characters, the rest being padding;
-a longer word is cut (of 50 characters two are marks, so 48 bytes are read).
+mark. Special tokens have one character each. A word is read as if it had `max_word_length` characters, the rest being
+padding; a longer word is cut (of 50 characters two are marks, so 48 bytes are read).
 
 In evaluation, once as many vectors were requested as there are words, those of all words are computed and cached until
 the weights change (`WordVectors`). `CharacterEmbedding` replaces an `nn.Embedding`; words without an id are read by
@@ -99,9 +99,9 @@ class CharacterCNN(WordVectors):
         width: int,
         vocabulary: Vocabulary,
         filters: Sequence[Sequence[int]] = ELMO,
-        characters: int = 16,
+        character_width: int = 16,
         highway: int = 2,
-        longest: int = 50,
+        max_word_length: int = 50,
         activation: str = "relu",
     ) -> None:
         super().__init__()
@@ -111,26 +111,26 @@ class CharacterCNN(WordVectors):
                 key="characters.activation",
                 value=activation,
             )
-        if not filters or any(len(f) != 2 or min(f) < 1 for f in filters) or characters < 1 or highway < 0:
+        if not filters or any(len(f) != 2 or min(f) < 1 for f in filters) or character_width < 1 or highway < 0:
             raise InvalidSetting(
-                f"characters: filters = {[list(f) for f in filters]}, characters = {characters}, highway = {highway}. "
-                "Filters must be pairs [width, number], characters at least 1, highway at least 0.",
+                f"characters: filters = {[list(f) for f in filters]}, character_width = {character_width}, highway = "
+                f"{highway}. Filters must be pairs [width, number], character_width at least 1, highway at least 0.",
                 key="characters.filters",
                 value=filters,
             )
         widest, found = max(f[0] for f in filters), sum(f[1] for f in filters)
-        if longest < max(widest, 3):
+        if max_word_length < max(widest, 3):
             raise InvalidSetting(
-                f"characters: longest = {longest} is too short for a filter of width {widest}.",
-                key="characters.longest",
-                value=longest,
+                f"characters: max_word_length = {max_word_length} is too short for a filter of width {widest}.",
+                key="characters.max_word_length",
+                value=max_word_length,
             )
-        self.longest, self.widest, self.activation = longest, widest, ACTIVATIONS[activation]
+        self.longest, self.widest, self.activation = max_word_length, widest, ACTIVATIONS[activation]
         self.register_buffer(
-            "spellings", torch.from_numpy(spell_vocabulary(vocabulary, longest, widest)), persistent=False
+            "spellings", torch.from_numpy(spell_vocabulary(vocabulary, max_word_length, widest)), persistent=False
         )
-        self.characters = nn.Embedding(OTHERS + len(vocabulary.special), characters)
-        self.filters = nn.ModuleList(nn.Conv1d(characters, number, size) for size, number in filters)
+        self.characters = nn.Embedding(OTHERS + len(vocabulary.special), character_width)
+        self.filters = nn.ModuleList(nn.Conv1d(character_width, number, size) for size, number in filters)
         self.highway = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(highway))
         for layer in self.highway:
             nn.init.constant_(layer.bias[found:], -2.0)  # type: ignore[index]  # at first, most is carried through

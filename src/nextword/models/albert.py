@@ -30,12 +30,12 @@ SHARE = ("none", "attention", "feed-forward", "all")
 class ALBERTConfig(EncoderConfig):
     segments: int = 2
     embedding: int = 128  # E: width of token, position and segment embeddings
-    share: str = "all"  # which half of a block all layers share: "none", "attention", "feed-forward" or "all"
-    exact: bool = False  # exact gelu, as in the first release; otherwise approximated by tanh
+    sharing: str = "all"  # which half of a block all layers share: "none", "attention", "feed-forward" or "all"
+    exact_gelu: bool = False  # exact gelu, as in the first release; otherwise approximated by tanh
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_choice(self, "share", SHARE)
+        check_choice(self, "sharing", SHARE)
 
 
 class ALBERT(BidirectionalEncoder):
@@ -47,10 +47,10 @@ class ALBERT(BidirectionalEncoder):
             vocabulary,
             entry=config.embedding,
             segments=config.segments,
-            attending=1 if config.share in ("attention", "all") else config.layers,
-            feeding=1 if config.share in ("feed-forward", "all") else config.layers,
+            attending=1 if config.sharing in ("attention", "all") else config.layers,
+            feeding=1 if config.sharing in ("feed-forward", "all") else config.layers,
             pairs=True,
-            gelu="none" if config.exact else "tanh",
+            gelu="none" if config.exact_gelu else "tanh",
         )
         self.lift = nn.Linear(config.embedding, config.width)  # E × D
         init_gpt_weights(self)

@@ -55,7 +55,7 @@ class AWDConfig:
     width: int = 1150
     layers: int = 3
     last_width: int = 0  # width of the last layer; 0: the embedding's where the output is tied, else `width`
-    core: str = "lstm"
+    cell: str = "lstm"
     tied: bool = True
     word_dropout: float = 0.1  # dropout of whole words
     input_dropout: float = 0.4  # locked dropout of embeddings,
@@ -70,11 +70,11 @@ class AWDConfig:
     def __post_init__(self) -> None:
         check_sizes(self)
         check_bits(self)
-        check_choice(self, "core", CORES)
+        check_choice(self, "cell", CORES)
         check_fraction(self, *DROPOUTS)
-        if self.bits and self.core != "lstm":
-            raise invalid("model.bits", self.bits, f"needs core = 'lstm', not {self.core!r}. Leave bits out.")
-        if self.core == "qrnn" and self.input_weight_dropout:
+        if self.bits and self.cell != "lstm":
+            raise invalid("model.bits", self.bits, f"needs cell = 'lstm', not {self.cell!r}. Leave bits out.")
+        if self.cell == "qrnn" and self.input_weight_dropout:
             problem = "needs separate input weights, but a QRNN has none. Use weight_dropout instead."
             raise invalid("model.input_weight_dropout", self.input_weight_dropout, problem)
         kind = self.readout.get("kind", "full")
@@ -110,9 +110,9 @@ class AWDLSTM(CausalNetwork):
 
     def _build_layer(self, index: int, inputs: int, width: int) -> RecurrentLayer | QRNN:
         c = self.config
-        if c.core == "qrnn":
+        if c.cell == "qrnn":
             return QRNN(inputs, width, window=1 if index else 2, drop=c.weight_dropout)
-        return RecurrentLayer(c.core, inputs, width, drop=(c.input_weight_dropout, c.weight_dropout))
+        return RecurrentLayer(c.cell, inputs, width, drop=(c.input_weight_dropout, c.weight_dropout))
 
     def initial(self, batch: int) -> State:
         return tuple(cast(RecurrentLayer, layer).start(batch) for layer in self.layers)
@@ -147,7 +147,7 @@ class AWDLSTM(CausalNetwork):
         return bool(self.config.bits)
 
     def quantize(self) -> None:
-        self.config = replace(self.config, bits=8)  # raises an error unless core = "lstm"
+        self.config = replace(self.config, bits=8)  # raises an error unless cell = "lstm"
         self._num_stored = self.num_parameters()
         self.layers = nn.ModuleList(Int8LSTM(cast(RecurrentLayer, layer)) for layer in self.layers)
         if self.config.tied and not isinstance(self.readout, TiedSoftmax):

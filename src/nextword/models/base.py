@@ -334,18 +334,18 @@ class CausalNetwork(Network):
 
 
 class WordEncoder(Network):
-    """Reads sentences of whole words. `config.vectors` names a file of word vectors, `config.words` is their width."""
+    """Reads sentences of whole words. `config.vectors` names a file of word vectors of width `config.vector_width`."""
 
     is_tagger = True
     is_bidirectional = True
 
     @classmethod
     def pretrained_words(cls, config: Any) -> Sequence[str]:
-        return read_words(config.vectors) if config.vectors and config.words else ()
+        return read_words(config.vectors) if config.vectors and config.vector_width else ()
 
     def load_pretrained_embeddings(self) -> None:
         if self.config.vectors and self.embedding is not None:
-            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.words, "words")
+            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.vector_width)
             with torch.no_grad():
                 self.embedding.weight.copy_(torch.from_numpy(matrix))
 

@@ -38,41 +38,41 @@ PLACES = ("input", "output", "both")
 @dataclass(frozen=True)
 class TaggerConfig:
     vectors: str = ""  # a file of word vectors, or a name such as glove; "": random ones, which are trained
-    words: int = 0  # width of the word vectors; 0: words are read by their characters only
-    tuned: bool = True  # fine-tune word vectors from a file
+    vector_width: int = 0  # width of the word vectors; 0: words are read by their characters only
+    finetune_vectors: bool = True  # fine-tune word vectors from a file
     characters: str = "cnn"  # or "lstm"; "": characters are not read
-    letters: int = 30  # width of a character embedding
+    character_width: int = 30  # width of a character embedding
     filters: Sequence[Sequence[int]] = field(default_factory=lambda: [[3, 30]])  # of the CNN: width, number
-    inner: int = 25  # width of the character LSTM, per direction
-    longest: int = 32  # characters of a word that are read, begin and end marks included
-    capitals: int = 0  # width of an embedding of the capitalization pattern; 0: none
-    unknown: float = 0.0  # probability of replacing a word by <unk> in training
+    character_lstm_width: int = 25  # width of the character LSTM, per direction
+    max_word_length: int = 32  # characters of a word that are read, begin and end marks included
+    capitalization_width: int = 0  # width of an embedding of the capitalization pattern; 0: none
+    unk_probability: float = 0.0  # probability of replacing a word by <unk> in training
     width: int = 200  # of the LSTM, per direction
     layers: int = 1
     dropout: float = 0.5
     contextual: str = ""  # a run whose layers are read too
     contextual_layers: int = 0  # their number and width, filled in when the run is opened
     contextual_width: int = 0
-    contextual_of: str = ""  # fingerprint of the run's files, filled in too
-    contextual_at: str = "input"  # where they enter: "input", "output" or "both", each with its own mix
+    contextual_fingerprint: str = ""  # fingerprint of the run's files, filled in too
+    contextual_place: str = "input"  # where they enter: "input", "output" or "both", each with its own mix
     contextual_norm: bool = False  # normalize the layers before mixing
     contextual_dropout: float = 0.0  # of the mix, in addition to `dropout`
     contextual_l2: float = 0.0  # λ ‖s‖² on the scores of the mix; a large λ keeps them equal
 
     def __post_init__(self) -> None:
         check_sizes(self)
-        check_choice(self, "contextual_at", PLACES)
-        check_fraction(self, "contextual_dropout", "unknown")
-        if not (self.words or self.characters or self.contextual_layers):
+        check_choice(self, "contextual_place", PLACES)
+        check_fraction(self, "contextual_dropout", "unk_probability")
+        if not (self.vector_width or self.characters or self.contextual_layers):
             raise InvalidSetting(
                 "[model] has neither words nor characters nor contextual, so it has nothing to read. Set one of them.",
-                key="model.words",
-                value=self.words,
+                key="model.vector_width",
+                value=self.vector_width,
             )
 
     def mixes(self, place: str) -> bool:
         """Whether contextual vectors enter at this place, "input" or "output"."""
-        return bool(self.contextual_layers) and self.contextual_at in (place, "both")
+        return bool(self.contextual_layers) and self.contextual_place in (place, "both")
 
 
 class Tagger(WordEncoder):
@@ -82,21 +82,21 @@ class Tagger(WordEncoder):
         super().__init__(config, vocabulary)
         inputs = 0
         self.embedding: nn.Embedding | None = None
-        if config.words:
-            self.embedding = nn.Embedding(vocabulary.size, config.words)
-            reach = (3 / config.words) ** 0.5
+        if config.vector_width:
+            self.embedding = nn.Embedding(vocabulary.size, config.vector_width)
+            reach = (3 / config.vector_width) ** 0.5
             nn.init.uniform_(self.embedding.weight, -reach, reach)
-            self.embedding.requires_grad_(config.tuned or not config.vectors)
-            inputs += config.words
+            self.embedding.requires_grad_(config.finetune_vectors or not config.vectors)
+            inputs += config.vector_width
         self.spelling: CharacterEncoder | None = None
         if config.characters:
-            own = config.characters, config.letters, config.filters, config.inner, config.dropout
+            own = config.characters, config.character_width, config.filters, config.character_lstm_width, config.dropout
             self.spelling = CharacterEncoder(*own)
             inputs += self.spelling.width
         self.capitals: nn.Embedding | None = None
-        if config.capitals:
-            self.capitals = nn.Embedding(5, config.capitals)
-            inputs += config.capitals
+        if config.capitalization_width:
+            self.capitals = nn.Embedding(5, config.capitalization_width)
+            inputs += config.capitalization_width
         sides = [place for place in ("input", "output") if config.mixes(place)]
         how = config.contextual_layers, config.contextual_norm, config.contextual_l2, config.contextual_dropout
         self.mixes = nn.ModuleDict({side: ScalarMix(*how) for side in sides})
@@ -108,7 +108,7 @@ class Tagger(WordEncoder):
 
     @property
     def max_characters(self) -> int:  # type: ignore[override]
-        return self.config.longest if self.spelling is not None or self.capitals is not None else 0
+        return self.config.max_word_length if self.spelling is not None or self.capitals is not None else 0
 
     @property
     def num_feature_layers(self) -> int:  # type: ignore[override]
@@ -142,9 +142,9 @@ class Tagger(WordEncoder):
     def _replace_by_unknown(self, ids: Tensor) -> Tensor:
         """Replace some words by <unk> in training, whose vector so learns what unknown words have in common."""
         unknown = self.vocabulary.special.get("<unk>")
-        if not self.training or not self.config.unknown or unknown is None:
+        if not self.training or not self.config.unk_probability or unknown is None:
             return ids
-        return ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.config.unknown, unknown)
+        return ids.masked_fill(torch.rand(ids.shape, device=ids.device) < self.config.unk_probability, unknown)
 
     def _mix(self, place: str, inputs: Inputs, token_mask: Tensor) -> Tensor:
         if inputs.features is None:

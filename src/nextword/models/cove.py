@@ -10,7 +10,7 @@ McCann, Bradbury, Xiong & Socher, "Learned in Translation: Contextualized Word V
 
 Differences from seq2seq (seq2seq.py):
 - the source has fixed word vectors from a file; a word that the file lacks has zeros;
-- one tokenizer serves both sides: all of its words can be read, the first `output_size` can be generated, and other
+- one tokenizer serves both sides: all of its words can be read, the first `output_words` can be generated, and other
   target words count as <unk>;
 - the attention scores have no bias, as Luong's.
 
@@ -48,11 +48,11 @@ class CoVeConfig(Seq2SeqConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reverse or not self.bidirectional:
+        if self.reverse_source or not self.bidirectional:
             raise InvalidSetting(
                 "CoVe reads the source in both directions and in order. Remove reverse and bidirectional from [model].",
-                key="model.reverse" if self.reverse else "model.bidirectional",
-                value=self.reverse if self.reverse else self.bidirectional,
+                key="model.reverse_source" if self.reverse_source else "model.bidirectional",
+                value=self.reverse_source if self.reverse_source else self.bidirectional,
             )
 
 
@@ -80,7 +80,7 @@ class CoVe(Seq2Seq):
 
     def load_pretrained_embeddings(self) -> None:
         if self.config.vectors:
-            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.vector_width, "vector_width")
+            matrix = vectors_for(self.vocabulary, self.config.vectors, self.config.vector_width)
             self.vectors.copy_(torch.from_numpy(matrix))
 
     # -------------------------------------------------------------------------------------------- the source

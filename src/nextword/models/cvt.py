@@ -47,13 +47,13 @@ from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 @dataclass(frozen=True)
 class CVTConfig:
     vectors: str = ""  # a file of word vectors, or a name such as glove; "": random ones, which are trained
-    words: int = 300  # width of the word vectors
-    tuned: bool = True  # fine-tune word vectors from a file
-    letters: int = 50  # width of a character embedding
+    vector_width: int = 300  # width of the word vectors
+    finetune_vectors: bool = True  # fine-tune word vectors from a file
+    character_width: int = 50  # width of a character embedding
     filters: Sequence[Sequence[int]] = field(default_factory=lambda: [[2, 100], [3, 100], [4, 100]])  # width, number
-    longest: int = 20  # characters of a word that are read, begin and end marks included
+    max_word_length: int = 20  # characters of a word that are read, begin and end marks included
     width: int = 1024  # of LSTM₁, per direction
-    inner: int = 512  # of LSTM₂, per direction
+    second_width: int = 512  # of LSTM₂, per direction
     projection: int = 512  # width of a step's output, per direction; none if not below the LSTM's own width
     dropout: float = 0.5  # on labeled sentences
 
@@ -76,22 +76,22 @@ class CVT(WordEncoder):
 
     def __init__(self, config: CVTConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
-        self.embedding = nn.Embedding(vocabulary.size, config.words)
-        reach = (3 / config.words) ** 0.5
+        self.embedding = nn.Embedding(vocabulary.size, config.vector_width)
+        reach = (3 / config.vector_width) ** 0.5
         nn.init.uniform_(self.embedding.weight, -reach, reach)
-        self.embedding.requires_grad_(config.tuned or not config.vectors)
+        self.embedding.requires_grad_(config.finetune_vectors or not config.vectors)
         self.scale = nn.Parameter(torch.ones(()))
-        self.spelling = CharacterEncoder("cnn", config.letters, config.filters, 0, 0.0)
-        inputs = config.words + self.spelling.width
+        self.spelling = CharacterEncoder("cnn", config.character_width, config.filters, 0, 0.0)
+        inputs = config.vector_width + self.spelling.width
         self.first = BiLSTM(inputs, config.width, config.projection)
-        self.second = BiLSTM(self.first.width, config.inner, config.projection)
+        self.second = BiLSTM(self.first.width, config.second_width, config.projection)
         for layer in (self.first, self.second):
             init_lstm(layer.lstm)
         self.widths = [inputs, self.first.width, self.first.width + self.second.width]
 
     @property
     def max_characters(self) -> int:  # type: ignore[override]
-        return self.config.longest
+        return self.config.max_word_length
 
     def views(self, inputs: Inputs, dropout: float = 0.0) -> Views:
         token_mask = (
@@ -137,19 +137,19 @@ AHEAD = {"dropped": 0, "future": 1}  # view → how many words beyond the next o
 @dataclass(frozen=True)
 class CVTSeq2SeqConfig(Seq2SeqConfig):
     attention: str = "luong"
-    feeding: bool = False  # with input feeding, each decoder would need an LSTM of its own
-    zeroed: float = 0.5  # share of the attention that the decoder "dropped" loses
+    input_feeding: bool = False  # with input feeding, each decoder would need an LSTM of its own
+    attention_dropout: float = 0.5  # share of the attention that the decoder "dropped" loses
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.attention != "luong" or self.feeding:
+        if self.attention != "luong" or self.input_feeding:
             raise InvalidSetting(
-                f"[model] attention = '{self.attention}', feeding = {str(self.feeding).lower()}: decoders that "
-                "share an LSTM need attention = 'luong' and feeding = false.",
-                key="model.feeding" if self.feeding else "model.attention",
-                value=self.feeding or self.attention,
+                f"[model] attention = '{self.attention}', input_feeding = {str(self.input_feeding).lower()}: decoders "
+                "that share an LSTM need attention = 'luong' and input_feeding = false.",
+                key="model.input_feeding" if self.input_feeding else "model.attention",
+                value=self.input_feeding or self.attention,
             )
-        check_fraction(self, "zeroed")
+        check_fraction(self, "attention_dropout")
 
 
 class AuxiliaryDecoder(nn.Module):
@@ -158,7 +158,7 @@ class AuxiliaryDecoder(nn.Module):
     def __init__(self, config: CVTSeq2SeqConfig, memory: int, size: int, zeroed: float = 0.0) -> None:
         super().__init__()
         self.zeroed = zeroed
-        self.source_attention = luong_attention(config.width, memory, config.score, config.scaled)
+        self.source_attention = luong_attention(config.width, memory, config.attention_score, config.scaled_score)
         self.out = nn.Linear(memory + config.width, config.width, bias=False)
         self.readout = FullSoftmax(config.width, size)
 
@@ -179,7 +179,7 @@ class CVTSeq2Seq(Seq2Seq):
         memory, size = self.encoder.width, vocabulary.size
         self.views = nn.ModuleDict(
             {
-                "dropped": AuxiliaryDecoder(config, memory, size, config.zeroed),
+                "dropped": AuxiliaryDecoder(config, memory, size, config.attention_dropout),
                 "future": AuxiliaryDecoder(config, memory, size),
             }
         )

@@ -17,7 +17,7 @@ Differences from the LSTM (rnn.py):
 `encode` concatenates both models: h_{k,0} = [x_k; x_k] and h_{k,j} = [forward; backward] of each layer j, to be mixed
 by a task (layers/scalar_mix.py). `hidden`, `step` and `score` are the forward model; `backward_model()` is the other
 one, over reversed texts; `both` runs the two side by side, for training. Of the words that are read, the first
-`output_size` can be predicted; the others count as unknown (layers/output/char.py). Dropout is on what enters each
+`output_words` can be predicted; the others count as unknown (layers/output/char.py). Dropout is on what enters each
 layer and leaves the last.
 """
 
@@ -47,11 +47,11 @@ FORWARD, BACKWARD = 0, 1
 @dataclass(frozen=True)
 class ELMoConfig:
     width: int = 512  # of word vectors, and of each layer's output in one direction
-    cells: int = 4096
+    cell_size: int = 4096
     layers: int = 2
     cell_clip: float = 3.0  # 0: no limit
     projection_clip: float = 3.0
-    skip: bool = True  # add a layer's input to its output, from the second layer on
+    residual: bool = True  # add a layer's input to its output, from the second layer on
     dropout: float = 0.1
     characters: Mapping[str, Any] = field(default_factory=dict)  # see layers/char_cnn.py; empty: as in the paper
     output_words: int = 0  # words that can be predicted, the first of the vocabulary; 0: all
@@ -78,7 +78,7 @@ class ELMo(CausalNetwork):
         self.embedding = make_character_embedding(config.width, spelled, config.characters)
         self.known = self.embedding.cnn.size  # ids from here on are words of `Inputs.characters`
         self.layers = nn.ModuleList(
-            ProjectedLSTM(config.width, config.cells, config.width, 2, config.cell_clip, config.projection_clip)
+            ProjectedLSTM(config.width, config.cell_size, config.width, 2, config.cell_clip, config.projection_clip)
             for _ in range(config.layers)
         )
         self.output_size = min(config.output_words or vocabulary.size, vocabulary.size)
@@ -114,7 +114,7 @@ class ELMo(CausalNetwork):
         for i, (layer, cell) in enumerate(zip(self.layers, cells, strict=True)):
             inputs = F.dropout(x, drop, self.training)
             x, cell = layer(inputs, cell, side, token_mask)
-            if i and self.config.skip:
+            if i and self.config.residual:
                 x = x + inputs
             outputs.append(x)
             new_cells.append(cast(ProjectedState, cell))

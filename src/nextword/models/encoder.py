@@ -1,12 +1,12 @@
 """Bidirectional Transformer encoders: the skeleton that BERT, RoBERTa and ALBERT share.
 
     x = norm(E[token] + P[position] + S[segment])           (B, T, D)
-    x = norm(x + attention(x))                              norms = "after", as in the papers;
+    x = norm(x + attention(x))                              norm_position = "after", as in the papers;
     x = norm(x + W₂ gelu(W₁ x))                             both lines, `layers` times
     p = softmax(E · norm(gelu(W x)) + b)                    of a masked token
     pooled = tanh(W x_0)                                    of the first token; from it, whether the second text follows
 
-With norms = "before": x = x + attention(norm(x)), x = x + W₂ gelu(W₁ norm(x)), and one more norm at the end.
+With norm_position = "before": x = x + attention(norm(x)), x = x + W₂ gelu(W₁ norm(x)), and one more norm at the end.
 
 A paper's file sets the sizes, what layers share, and the embeddings. Texts are padded, or packed end to end in one row
 (layers/attention.py); no text sees another.
@@ -33,7 +33,7 @@ from nextword.models.decoder import check_heads
 from nextword.models.framing import frame_texts
 from nextword.tokenizers.special_tokens import Marks
 
-NORMS = ("after", "before")
+NORM_POSITIONS = ("after", "before")
 PREDICTED = 0.15  # share of the tokens that the readout reads in training, in all of these papers
 
 
@@ -45,26 +45,26 @@ class EncoderConfig:
     layers: int = 12
     heads: int = 12
     window: int = 512
-    inner: int = 0  # width of the feed-forward part; 0: 4 · width
+    ffn_width: int = 0  # width of the feed-forward part; 0: 4 · width
     dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
     epsilon: float = 1e-12  # of the norms
-    norms: str = "after"  # "after" each half of a block, or "before" it, which needs no warmup and takes a higher rate
+    norm_position: str = "after"  # of each half of a block, or "before" it: needs no warmup, and takes a higher rate
 
     def __post_init__(self) -> None:
         check_sizes(self)
         check_heads(self.width, self.heads)
-        check_choice(self, "norms", NORMS)
+        check_choice(self, "norm_position", NORM_POSITIONS)
 
 
 # ------------------------------------------------------------------------------------------------ halves of a block
 
 
 class AttentionHalf(nn.Module):
-    """x = norm(x + attention(x)), or with norms "before": x + attention(norm(x))."""
+    """x = norm(x + attention(x)), or with norm_position "before": x + attention(norm(x))."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
-        self.dropout, self.is_pre_norm = config.dropout, config.norms == "before"
+        self.dropout, self.is_pre_norm = config.dropout, config.norm_position == "before"
         self.attention = BidirectionalAttention(config.width, config.heads, config.dropout)
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
@@ -80,10 +80,10 @@ class FeedForwardHalf(nn.Module):
 
     def __init__(self, config: EncoderConfig, gelu: str) -> None:
         super().__init__()
-        self.dropout, self.gelu, self.is_pre_norm = config.dropout, gelu, config.norms == "before"
-        inner = config.inner or 4 * config.width
-        self.wide = nn.Linear(config.width, inner)  # W₁
-        self.narrow = nn.Linear(inner, config.width)  # W₂
+        self.dropout, self.gelu, self.is_pre_norm = config.dropout, gelu, config.norm_position == "before"
+        ffn_width = config.ffn_width or 4 * config.width
+        self.wide = nn.Linear(config.width, ffn_width)  # W₁
+        self.narrow = nn.Linear(ffn_width, config.width)  # W₂
         self.norm = nn.LayerNorm(config.width, config.epsilon)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -148,7 +148,7 @@ class BidirectionalEncoder(Network):
         self.norm = nn.LayerNorm(entry, config.epsilon)
         self.attending = nn.ModuleList(AttentionHalf(config) for _ in range(attending))
         self.feeding = nn.ModuleList(FeedForwardHalf(config, gelu) for _ in range(feeding))
-        self.last = nn.LayerNorm(config.width, config.epsilon) if config.norms == "before" else None
+        self.last = nn.LayerNorm(config.width, config.epsilon) if config.norm_position == "before" else None
         self.pooler = nn.Linear(config.width, config.width) if pairs else None
         self.next_sentence = nn.Linear(config.width, 2) if pairs else None
         self.readout = MaskedLMReadout(self.embedding, config, gelu)

@@ -164,7 +164,7 @@ def add_missing_tokens(network: Any, generator: torch.Generator | None = None) -
     """Give a network embeddings for the special tokens that its frames need, unless it has them already."""
     if not network.num_extra_tokens:
         return network
-    return resize_embeddings(network, max(0, network.num_extra_tokens - network.config.extra), generator)
+    return resize_embeddings(network, max(0, network.num_extra_tokens - network.config.extra_tokens), generator)
 
 
 def resize_embeddings(network: Any, n: int, generator: torch.Generator | None = None) -> Any:
@@ -173,14 +173,14 @@ def resize_embeddings(network: Any, n: int, generator: torch.Generator | None = 
         embedding (V, D)  unchanged, and the readout with it: predictions stay the same to the bit
         extra     (n, D)  drawn from N(0, 0.02²), read and never predicted
 
-    Its Config then has `extra` = n more, and a recipe must say so too ([model] extra = …). Resize before making an
-    optimizer, which would not know the new rows.
+    Its Config then has n more `extra_tokens`, and a recipe must say so too ([model] extra_tokens = …). Resize before
+    making an optimizer, which would not know the new rows.
     """
     if n < 0:
         raise InvalidSetting(f"Cannot add {n} tokens to a network. Give 0 or more.", key="n", value=n)
     if not network.num_extra_tokens:
         raise Unsupported(
-            f"{type(network).__name__} has no embeddings beyond its vocabulary ([model] has no key `extra`), and its "
+            f"{type(network).__name__} has no embeddings beyond its vocabulary (no `extra_tokens` in [model]), and its "
             "frames need none.",
             ability="extra tokens",
         )
@@ -197,6 +197,6 @@ def resize_embeddings(network: Any, n: int, generator: torch.Generator | None = 
     if network.extra is not None:
         rows = torch.cat([network.extra.weight.detach(), rows])
     network.extra = nn.Embedding.from_pretrained(rows, freeze=False).train(network.training)
-    network.config = dataclasses.replace(network.config, extra=network.config.extra + n)
+    network.config = dataclasses.replace(network.config, extra_tokens=network.config.extra_tokens + n)
     network.fast.reset()  # captured graphs have the old embeddings
     return network

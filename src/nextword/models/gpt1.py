@@ -10,7 +10,7 @@ Radford, Narasimhan, Salimans & Sutskever, "Improving Language Understanding by 
 Differences from the decoder of Vaswani et al. (2017): no encoder and no attention to one; positions are learned; gelu.
 
 Fine-tuning (section 3.3) puts a task's texts between three special tokens that pretraining never saw. Their vectors are
-`extra` embeddings, which are read but never predicted. The last token's vector represents the text:
+`extra_tokens` embeddings, which are read but never predicted. The last token's vector represents the text:
 
     start a extract        start a delimiter b extract        for "similar", also start b delimiter a extract
 """
@@ -37,7 +37,7 @@ from nextword.models.decoder import DecoderConfig, DecoderLM, init_gpt_weights
 @dataclass(frozen=True)
 class GPT1Config(DecoderConfig):
     window: int = 512
-    extra: int = 0  # special tokens beyond the vocabulary, read and never predicted: see framing.resize_embeddings
+    extra_tokens: int = 0  # special tokens beyond the vocabulary, read and never predicted: see framing.resize_embeddings
 
 
 class Block(nn.Module):
@@ -69,7 +69,7 @@ class GPT1(DecoderLM):
         super().__init__(config, vocabulary)  # embedding E, positions P
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.readout = TiedSoftmax(self.embedding, bias=False)
-        self.extra = nn.Embedding(config.extra, config.width) if config.extra else None
+        self.extra = nn.Embedding(config.extra_tokens, config.width) if config.extra_tokens else None
         init_gpt_weights(self)
         if config.bits:
             self.quantize()
@@ -87,12 +87,12 @@ class GPT1(DecoderLM):
         return [None, *(norm for block in blocks for norm in (block.norm1, block.norm2))]
 
     def frame_marks(self) -> FrameMarks:
-        if self.config.extra < self.num_extra_tokens:
+        if self.config.extra_tokens < self.num_extra_tokens:
             raise InvalidSetting(
-                f"[model] extra = {self.config.extra}, but frames need {self.num_extra_tokens} special tokens (start, "
+                f"[model] extra_tokens = {self.config.extra_tokens}, but frames need {self.num_extra_tokens} (start, "
                 "delimiter, extract). Call models.framing.add_missing_tokens(network) first.",
-                key="model.extra",
-                value=self.config.extra,
+                key="model.extra_tokens",
+                value=self.config.extra_tokens,
             )
         first = self.vocabulary.size
         return (first,), (first + 1,), (first + 2,)

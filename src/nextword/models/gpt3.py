@@ -20,7 +20,7 @@ from nextword.models.gpt2 import GPT2, GPT2Config
 class GPT3Config(GPT2Config):
     window: int = 2048
     dropout: float = 0.0  # the paper mentions none
-    band: int = 0  # tokens that every other layer attends to, its own included; 0: all layers are dense
+    local_window: int = 0  # tokens that every other layer attends to, its own included; 0: all layers are dense
 
 
 class GPT3(GPT2):
@@ -28,4 +28,4 @@ class GPT3(GPT2):
     config: GPT3Config
 
     def bands(self) -> list[int]:
-        return [self.config.band if i % 2 else 0 for i in range(self.config.layers)]
+        return [self.config.local_window if i % 2 else 0 for i in range(self.config.layers)]

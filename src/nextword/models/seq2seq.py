@@ -51,15 +51,15 @@ class Seq2SeqConfig:
     width: int = 512  # of the decoder
     layers: int = 1  # of the decoder
     embedding: int = 0  # 0: as width
-    encoder: int = 0  # width of the encoder, in each direction; 0: as width
+    encoder_width: int = 0  # width of the encoder, in each direction; 0: as width
     encoder_layers: int = 0  # 0: as layers
     cell: str = "lstm"
     bidirectional: bool = True  # the encoder reads in both directions
-    reverse: bool = False  # the source is read backward
+    reverse_source: bool = False  # the source is read backward
     attention: str = "bahdanau"
-    score: str = "general"  # of Luong's attention: general, dot or concat
-    scaled: bool = False  # of Luong's: multiply scores by a learned number
-    feeding: bool = True  # of Luong's: input feeding
+    attention_score: str = "general"  # of Luong's attention: general, dot or concat
+    scaled_score: bool = False  # of Luong's: multiply scores by a learned number
+    input_feeding: bool = True  # of Luong's: input feeding
     tied: bool = False  # output matrix = embedding
     dropout: float = 0.0  # between layers, never through time
 
@@ -166,14 +166,14 @@ class Seq2Seq(CausalNetwork):
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)  # small, because it may be the output matrix too
         self.encoder = Encoder(
             source_width or embedding,
-            config.encoder or width,
+            config.encoder_width or width,
             config.encoder_layers or config.layers,
             config.cell,
             config.bidirectional,
             config.dropout,
         )
         memory = self.encoder.width
-        extra = {"none": 0, "bahdanau": memory, "luong": width if config.feeding else 0}[config.attention]
+        extra = {"none": 0, "bahdanau": memory, "luong": width if config.input_feeding else 0}[config.attention]
         sizes = [embedding + extra] + [width] * (config.layers - 1)
         self.layers = nn.ModuleList(RecurrentLayer(config.cell, size, width) for size in sizes)
         is_same_shape = memory == width and not config.bidirectional and len(self.encoder.layers) == config.layers
@@ -183,7 +183,7 @@ class Seq2Seq(CausalNetwork):
             self.source_attention = AdditiveAttention(width, memory, width)
             self.out = nn.Linear(width + memory + embedding, 2 * width)
         elif config.attention == "luong":
-            self.source_attention = luong_attention(width, memory, config.score, config.scaled)
+            self.source_attention = luong_attention(width, memory, config.attention_score, config.scaled_score)
             self.out = nn.Linear(memory + width, width, bias=False)
         if config.tied:
             projection = nn.Linear(width, embedding, bias=False) if embedding != width else None
@@ -211,14 +211,14 @@ class Seq2Seq(CausalNetwork):
         """The state after reading the source, before the first target token."""
         source = self.require_source(source)
         token_mask = _token_mask(source)
-        ids = reverse_padded(source.ids, token_mask.sum(1)) if self.config.reverse else source.ids
+        ids = reverse_padded(source.ids, token_mask.sum(1)) if self.config.reverse_source else source.ids
         outputs, ends = self._run_encoder(self.embed_source(ids), token_mask)
         state: dict[str, Any] = {"cells": self.bridge(ends) if self.bridge else tuple(ends)}
         if self.source_attention is not None:
             memory = self._drop(outputs[-1])
             state |= {"memory": memory, "keys": self.source_attention.keys(memory), "there": token_mask}
             state |= {"covered": (~token_mask).to(memory.dtype)}
-            if self.config.attention == "luong" and self.config.feeding:
+            if self.config.attention == "luong" and self.config.input_feeding:
                 state["fed"] = memory.new_zeros(len(memory), self.config.width)
         return state
 
@@ -261,7 +261,7 @@ class Seq2Seq(CausalNetwork):
         x = self._drop(self.embedding(inputs.ids))  # (B, T, E)
         if self.config.attention == "bahdanau":
             h, weights, state["cells"] = self._decode_bahdanau(x, state)
-        elif self.config.attention == "luong" and self.config.feeding:
+        elif self.config.attention == "luong" and self.config.input_feeding:
             h, weights, state["cells"] = self._decode_luong_feeding(x, state)
             state["fed"] = h[:, -1]
         else:

@@ -50,22 +50,22 @@ class T5Config:
     layers: int = 6  # of the encoder
     decoder_layers: int = 0  # 0: as many as the encoder
     heads: int = 8
-    head: int = 64  # width of a head
-    inner: int = 2048  # width of the feed-forward part
+    head_width: int = 64  # width of a head
+    ffn_width: int = 2048  # width of the feed-forward part
     gated: bool = False
     tied: bool = True  # output matrix = embedding
-    buckets: int = 32  # of distances
-    distance: int = 128  # all distances from here on share a bucket
+    distance_buckets: int = 32  # of distances
+    max_distance: int = 128  # all distances from here on share a bucket
     dropout: float = 0.1
     epsilon: float = 1e-6  # of the norms
 
     def __post_init__(self) -> None:
         check_sizes(self)
-        if self.buckets % 4:
+        if self.distance_buckets % 4:
             raise InvalidSetting(
-                f"[model] buckets = {self.buckets} must be a multiple of 4, because they are halved twice.",
-                key="model.buckets",
-                value=self.buckets,
+                f"[model] distance_buckets = {self.distance_buckets} must be a multiple of 4: they are halved twice.",
+                key="model.distance_buckets",
+                value=self.distance_buckets,
             )
 
 
@@ -74,7 +74,7 @@ class Attention(nn.Module):
 
     def __init__(self, config: T5Config) -> None:
         super().__init__()
-        inner = config.heads * config.head
+        inner = config.heads * config.head_width
         self.heads, self.dropout = config.heads, config.dropout
         self.q, self.k, self.v = (nn.Linear(config.width, inner, bias=False) for _ in range(3))
         self.out = nn.Linear(inner, config.width, bias=False)
@@ -104,9 +104,9 @@ class FeedForward(nn.Module):
     def __init__(self, config: T5Config) -> None:
         super().__init__()
         self.dropout = config.dropout
-        self.wide = nn.Linear(config.width, config.inner, bias=False)  # W₁
-        self.gate = nn.Linear(config.width, config.inner, bias=False) if config.gated else None  # V
-        self.narrow = nn.Linear(config.inner, config.width, bias=False)  # W₂
+        self.wide = nn.Linear(config.width, config.ffn_width, bias=False)  # W₁
+        self.gate = nn.Linear(config.width, config.ffn_width, bias=False) if config.gated else None  # V
+        self.narrow = nn.Linear(config.ffn_width, config.width, bias=False)  # W₂
 
     def forward(self, x: Tensor) -> Tensor:
         if self.gate is None:
@@ -161,7 +161,7 @@ class Stack(nn.Module):
 
     def __init__(self, config: T5Config, layers: int, decoder: bool) -> None:
         super().__init__()
-        self.distances = DistanceBias(config.heads, config.buckets, config.distance, both=not decoder)
+        self.distances = DistanceBias(config.heads, config.distance_buckets, config.max_distance, both=not decoder)
         self.blocks = nn.ModuleList(Block(config, decoder) for _ in range(layers))
         self.norm = Norm(config)
 
@@ -185,7 +185,7 @@ class T5(CausalNetwork):
 
     def _initialize(self) -> None:
         """Draw weights as the authors' code does; small queries make up for the missing division by √K."""
-        width, head = self.config.width, self.config.head
+        width, head = self.config.width, self.config.head_width
         nn.init.normal_(self.embedding.weight, std=1.0)
         if not self.config.tied:
             nn.init.normal_(self.readout.weight, std=1.0)
@@ -201,7 +201,7 @@ class T5(CausalNetwork):
                 for part in (module.wide, module.gate):
                     if part is not None:
                         nn.init.normal_(part.weight, std=width**-0.5)
-                nn.init.normal_(module.narrow.weight, std=self.config.inner**-0.5)
+                nn.init.normal_(module.narrow.weight, std=self.config.ffn_width**-0.5)
 
     def compile_training(self) -> None:
         # Only the last layer leaves a compiled stack: autograd would write and read zero gradients of the others

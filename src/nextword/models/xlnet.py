@@ -50,7 +50,7 @@ class XLNetConfig:
     width: int = 768
     layers: int = 12
     heads: int = 12
-    inner: int = 3072
+    ffn_width: int = 3072
     memory: int = 384  # tokens before that are cached; left to right, also how far back a layer looks
     dropout: float = 0.1  # of embeddings, distances, attention weights and what is added to the residual sum
     max_distance: int = 0  # largest distance that is told apart; 0: all are
@@ -74,8 +74,8 @@ class Block(nn.Module):
         width, self.dropout = config.width, config.dropout
         self.attention = RelativeAttention(width, config.heads, config.dropout)
         self.norm1 = nn.LayerNorm(width, config.epsilon)
-        self.wide = nn.Linear(width, config.inner)
-        self.narrow = nn.Linear(config.inner, width)
+        self.wide = nn.Linear(width, config.ffn_width)
+        self.narrow = nn.Linear(config.ffn_width, width)
         self.norm2 = nn.LayerNorm(width, config.epsilon)
 
     def forward(self, x: Tensor, known: Tensor, view: RelativeView) -> Tensor:

@@ -23,8 +23,9 @@ from nextword.tokenizers.special_tokens import PieceMarks
 class BlankInfillingObjective(Objective[Stream]):
     """Fill blanks of three kinds, drawn with the weights `tokens`, `sentences` and `document`.
 
-    The first two remove a `share` of the text, `tokens` in pieces of `mean` tokens on average; `document` removes the
-    end of the text, between `least` and all of it. A share `short` of the texts is cut to a random length first.
+    The first two remove `mask_fraction` of the text, `tokens` in pieces of `mean_span` tokens on average; `document`
+    removes the end of the text, between the fraction `min_generated` and all of it. `short_fraction` of the texts are
+    cut to a random length first.
     """
 
     needs_vocabulary = True
@@ -37,10 +38,10 @@ class BlankInfillingObjective(Objective[Stream]):
         tokens: float = 0.5,
         sentences: float = 0.3,
         document: float = 0.2,
-        share: float = 0.15,
-        mean: float = 3.0,
-        least: float = 0.5,
-        short: float = 0.0,
+        mask_fraction: float = 0.15,
+        mean_span: float = 3.0,
+        min_generated: float = 0.5,
+        short_fraction: float = 0.0,
     ) -> None:
         for name, value in (("tokens", tokens), ("sentences", sentences), ("document", document)):
             require_number(f"objective.{name}", value)
@@ -48,10 +49,10 @@ class BlankInfillingObjective(Objective[Stream]):
             batches,
             {"pieces": Blanks},
             "blank_infilling",
-            share=share,
-            mean=mean,
-            least=least,
-            short=short,
+            mask_fraction=mask_fraction,
+            mean_span=mean_span,
+            min_generated=min_generated,
+            short_fraction=short_fraction,
             mix=(tokens, sentences, document),
         )
         self.marks = PieceMarks.of(vocabulary)

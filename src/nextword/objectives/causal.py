@@ -34,26 +34,27 @@ class CausalObjective(Objective[Stream]):
     """Predict the next token.
 
     `reduce`: the gradient is a mean over tokens, or over rows (a sum over time, as in Zaremba et al. 2014).
-    `activation`, `temporal`: weights of the penalties of Merity, McCann & Socher (2017) on the last layer, which are
-        added to the gradient but not to the nats: α · mean h² after dropout, and β · mean (h_t − h_{t−1})² before it.
-    `sampled`, `ramp`: scheduled sampling instead of teacher forcing (objectives/scheduled_sampling.py); 0: off.
+    `activation_penalty`, `temporal_penalty`: weights of the penalties of Merity, McCann & Socher (2017) on the last
+        layer, which are added to the gradient but not to the nats: α · mean h² after dropout, and
+        β · mean (h_t − h_{t−1})² before it.
+    `scheduled_sampling`, `sampling_ramp`: see objectives/scheduled_sampling.py; 0: teacher forcing.
     """
 
     def __init__(
         self,
         batches: Mapping[str, Any],
         reduce: str = "token",
-        activation: float = 0.0,
-        temporal: float = 0.0,
-        sampled: float = 0.0,
-        ramp: float = 0.0,
+        activation_penalty: float = 0.0,
+        temporal_penalty: float = 0.0,
+        scheduled_sampling: float = 0.0,
+        sampling_ramp: float = 0.0,
     ) -> None:
         self.layout = build_layout(batches, LAYOUTS, "causal")
         require_choice("objective.reduce", reduce, REDUCTIONS)
-        require_number("objective.activation", activation, 0)
-        require_number("objective.temporal", temporal, 0)
-        self.reduce, self.activation, self.temporal = reduce, activation, temporal
-        self.scheduled_sampling = ScheduledSampling.from_settings(sampled, ramp)
+        require_number("objective.activation_penalty", activation_penalty, 0)
+        require_number("objective.temporal_penalty", temporal_penalty, 0)
+        self.reduce, self.activation_penalty, self.temporal_penalty = reduce, activation_penalty, temporal_penalty
+        self.scheduled_sampling = ScheduledSampling.from_settings(scheduled_sampling, sampling_ramp)
         self.is_backward = False
 
     @property
@@ -87,7 +88,7 @@ class CausalObjective(Objective[Stream]):
     # -------------------------------------------------------------------------------------------- loss
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
-        is_penalized = network.training and bool(self.activation or self.temporal)
+        is_penalized = network.training and bool(self.activation_penalty or self.temporal_penalty)
         if self.scheduled_sampling and network.training:
             layers, state = self.scheduled_sampling.hidden(network, batch, state)
         elif is_penalized:
@@ -108,12 +109,12 @@ class CausalObjective(Objective[Stream]):
         activations = network.regularized_activations(layers)
         if activations is None:
             raise Unsupported(
-                f"{type(network).__name__} does not expose its last layer before and after dropout. Remove activation "
-                "and temporal from the objective.",
+                f"{type(network).__name__} does not expose its last layer before and after dropout. Remove activation"
+                "_penalty and temporal_penalty from the objective.",
                 ability="activation penalties",
             )
         before, after = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in activations)
-        value = self.activation * after.pow(2).mean()
+        value = self.activation_penalty * after.pow(2).mean()
         if before.shape[1] > 1:  # the end of a row may be a single step; the mean of no differences would be NaN
-            value = value + self.temporal * (before[:, 1:] - before[:, :-1]).pow(2).mean()
+            value = value + self.temporal_penalty * (before[:, 1:] - before[:, :-1]).pow(2).mean()
         return value

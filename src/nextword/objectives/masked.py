@@ -6,12 +6,12 @@ Devlin et al. (2019). Nats and their count are those of the masked tokens; the s
 loss's terms. In a recipe, the four changes of RoBERTa (Liu et al., 2019) are:
 
     BERT                       RoBERTa
-    static = 10                static = 0                    ten masks per text that repeat, or a new mask every epoch
+    static_masks = 10          static_masks = 0              ten masks per text that repeat, or a new mask every epoch
     batches.pair = "next"      batches.pair = "none"         next-sentence prediction, or none
     batches.kind = "pairs"     batches.kind = "sentences"    two segments, or full sentences
     rows = 256, rate = 1e-4    rows = 8192, rate = 1e-3      larger batches
 
-and those of ALBERT: batches.pair = "order", grams = 3, and the optimizer.
+and those of ALBERT: batches.pair = "order", max_ngram = 3, and the optimizer.
 
 Only the masked positions reach the softmax. Every batch has the same number of places for them; places that stay empty
 point at the [CLS] of the first text, whose target is IGNORE. So shapes are fixed, and nothing waits for a GPU to count.
@@ -50,11 +50,13 @@ MASKS = 2  # keys the random draws of this file
 
 
 class MaskedObjective(Objective[Stream]):
-    """Predict masked tokens: a `share` of the tokens, whole words, or runs of up to `grams` words (batching/masked.py).
+    """Predict masked tokens, whole words, or runs of up to `max_ngram` words (batching/masked.py).
 
-    `static = k`: each text has k masks, used in turn, one per epoch, and segment pairs repeat with them; 0: new masks
-    and pairs in every epoch. `masked` and `replaced` are the shares of the chosen tokens that become [MASK] or a random
-    token.
+    `mask_fraction` of the tokens are chosen. Of these, `mask_token_fraction` become [MASK] and `random_token_fraction`
+    a random token.
+
+    `static_masks = k`: each text has k masks, used in turn, one per epoch, and segment pairs repeat with them; 0: new
+    masks and pairs in every epoch.
     """
 
     needs_vocabulary = True
@@ -64,19 +66,21 @@ class MaskedObjective(Objective[Stream]):
         self,
         batches: Mapping[str, Any],
         vocabulary: Vocabulary,
-        share: float = 0.15,
+        mask_fraction: float = 0.15,
         whole_words: bool = False,
-        grams: int = 0,
-        static: int = 0,
+        max_ngram: int = 0,
+        static_masks: int = 0,
         pair_weight: float = 1.0,
-        masked: float = 0.8,
-        replaced: float = 0.1,
+        mask_token_fraction: float = 0.8,
+        random_token_fraction: float = 0.1,
     ) -> None:
         self.layout = build_layout(batches, LAYOUTS, "masked")
-        require_count("objective.static", static, least=0)
+        require_count("objective.static_masks", static_masks, least=0)
         require_number("objective.pair_weight", pair_weight, 0)
-        self.masking = Masking(vocabulary, share, masked, replaced, whole_words, grams)
-        self.static, self.pair_weight = static, float(pair_weight)
+        self.masking = Masking(
+            vocabulary, mask_fraction, mask_token_fraction, random_token_fraction, whole_words, max_ngram
+        )
+        self.static_masks, self.pair_weight = static_masks, float(pair_weight)
         self.sentences = RecentCache(lambda text: Sentences.of(text, vocabulary.end))
 
     @property
@@ -90,7 +94,7 @@ class MaskedObjective(Objective[Stream]):
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
         sentences = self.sentences(text)
-        for selection in self.layout.selections(sentences, seed, step, self.static):
+        for selection in self.layout.selections(sentences, seed, step, self.static_masks):
             yield self._batch(text, sentences, selection, seed)
 
     def validation_batches(self, text: Stream) -> Iterator[Batch]:

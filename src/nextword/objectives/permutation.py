@@ -2,17 +2,18 @@
 
     J = −Σ_t log p(x_{z_t} | x_{z_<t})          z: a permutation, drawn anew for each segment
 
-Yang et al., "XLNet" (2019), section 2.3 and appendix A.7. Only the last 1/K of the order is predicted, K = `every`; the
-tokens before it are visible from the start, so their order does not matter. The text is laid out in rows; each segment
-also sees the memory of the segment before it:
+Yang et al., "XLNet" (2019), section 2.3 and appendix A.7. Only the last 1/K of the order is predicted, K =
+`predict_every`; the tokens before it are visible from the start, so their order does not matter. The text is laid out
+in rows; each segment also sees the memory of the segment before it:
 
-    text      the cat sat on the mat and slept        every = 4, segments of 8: two tokens are predicted
-    chosen        cat         the                     spans of 1 to `span` tokens that begin with a word
+    text      the cat sat on the mat and slept        predict_every = 4, segments of 8: two tokens are predicted
+    chosen        cat         the                     spans of 1 to `max_span` tokens that begin with a word
     order     visible: the _ sat on _ mat and slept   first "the" from these, then "cat" from these and "the"
 
-With `backward`, half of the rows read the same text from right to left (their memory holds what follows); distances
-stay those in the text. Batch k depends on (seed, k) alone. Held-out text is read once, from left to right, always with
-the same draws. Nats are those of predicted tokens with context on both sides: they do not compare with others.
+With `both_directions`, half of the rows read the same text from right to left (their memory holds what follows);
+distances stay those in the text. Batch k depends on (seed, k) alone. Held-out text is read once, from left to right,
+always with the same draws. Nats are those of predicted tokens with context on both sides: they do not compare with
+others.
 """
 
 from __future__ import annotations
@@ -35,23 +36,25 @@ MAX_VALIDATION_ROWS, MIN_VALIDATION_LENGTH = 10, 500  # rows of held-out text, a
 
 
 class PermutationObjective(Objective[Stream]):
-    """Predict one token in `every`, in spans of at most `span`; with `backward`, read from both ends."""
+    """Predict one token in `predict_every`, in spans of at most `max_span` tokens."""
 
     is_likelihood = False  # of some of the tokens, given the others
 
-    def __init__(self, batches: Mapping[str, Any], every: int = 6, span: int = 5, backward: bool = False) -> None:
+    def __init__(
+        self, batches: Mapping[str, Any], predict_every: int = 6, max_span: int = 5, both_directions: bool = False
+    ) -> None:
         self.layout = build_layout(batches, {"rows": Rows}, "permutation")
-        require_count("objective.every", every)
-        require_count("objective.span", span)
-        require_bool("objective.backward", backward)
-        if backward and self.layout.rows % 2:
+        require_count("objective.predict_every", predict_every)
+        require_count("objective.max_span", max_span)
+        require_bool("objective.both_directions", both_directions)
+        if both_directions and self.layout.rows % 2:
             raise InvalidSetting(
-                f"batches: rows = {self.layout.rows} is odd, but with backward = true half of the rows read from right "
-                "to left. Set an even number (--set phase.0.batches.rows=…).",
+                f"batches: rows = {self.layout.rows} is odd, but with both_directions = true half of the rows read "
+                "from right to left. Set an even number (--set phase.0.batches.rows=…).",
                 key="batches.rows",
                 value=self.layout.rows,
             )
-        self.every, self.span, self.backward = every, span, backward
+        self.predict_every, self.max_span, self.both_directions = predict_every, max_span, both_directions
 
     @property
     def length(self) -> int:
@@ -59,12 +62,12 @@ class PermutationObjective(Objective[Stream]):
 
     def num_predicted(self, length: int) -> int:
         """Number of tokens predicted in a segment of this length."""
-        return max(1, length // self.every)
+        return max(1, length // self.predict_every)
 
     # -------------------------------------------------------------------------------------------- batches
 
     def batches_per_epoch(self, text: Stream) -> int:
-        return -(-self._columns(text, self.layout.rows // (1 + self.backward)) // self.length)
+        return -(-self._columns(text, self.layout.rows // (1 + self.both_directions)) // self.length)
 
     def _columns(self, text: Stream, rows: int) -> int:
         columns = len(text.ids) // rows
@@ -76,10 +79,10 @@ class PermutationObjective(Objective[Stream]):
         return columns
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
-        per_epoch, rows = self.batches_per_epoch(text), self.layout.rows // (1 + self.backward)
+        per_epoch, rows = self.batches_per_epoch(text), self.layout.rows // (1 + self.both_directions)
         while True:
             epoch, i = divmod(step, per_epoch)
-            yield self._batch(text, rows, i, np.random.default_rng([seed, step]), self.backward, epoch)
+            yield self._batch(text, rows, i, np.random.default_rng([seed, step]), self.both_directions, epoch)
             step += 1
 
     def validation_batches(self, text: Stream) -> Iterator[Batch]:
@@ -111,7 +114,7 @@ class PermutationObjective(Objective[Stream]):
         """(T,) position of each token in the order of prediction; −1 for tokens that are visible from the start."""
         wanted = self.num_predicted(len(begins_word))
         ranks = np.full(len(begins_word), -1)
-        ranks[choose_spans(begins_word, wanted, self.every, self.span, rng)] = rng.permutation(wanted)
+        ranks[choose_spans(begins_word, wanted, self.predict_every, self.max_span, rng)] = rng.permutation(wanted)
         return ranks
 
     # -------------------------------------------------------------------------------------------- loss

@@ -6,7 +6,8 @@ mistakes. Here each input token but the first is, with probability p, sampled fr
     input    begin  the  [a]   sat         [a] was sampled; the true token is "cat"
     target   the    cat  sat   down        targets do not change
 
-p grows linearly from 0 to `sampled` over the first `ramp` epochs. No gradient flows through the samples.
+p grows linearly from 0 to `scheduled_sampling` over the first `sampling_ramp` epochs. No gradient flows through the
+samples.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ class ScheduledSampling:
     @classmethod
     def from_settings(cls, sampled: float, ramp: float) -> ScheduledSampling | None:
         """Validate an objective's settings. None, plain teacher forcing, if `sampled` is 0."""
-        require_number("objective.sampled", sampled, 0, 1)
-        require_number("objective.ramp", ramp, 0)
+        require_number("objective.scheduled_sampling", sampled, 0, 1)
+        require_number("objective.sampling_ramp", ramp, 0)
         return cls(sampled, ramp) if sampled else None
 
     def probability(self, epoch: int) -> float:
@@ -43,8 +44,8 @@ class ScheduledSampling:
             return network.hidden(inputs, state)
         if network.window is not None:
             raise Unsupported(
-                f"objective: sampled = {self.sampled:g} needs a network with a recurrent state; "
-                f"{type(network).__name__} would read its whole window again for every token. Set sampled = 0.",
+                f"objective.scheduled_sampling = {self.sampled:g} needs a network with a recurrent state; "
+                f"{type(network).__name__} would read its whole window again for every token. Set it to 0.",
                 ability="scheduled sampling",
             )
         ids, steps, sample = inputs.ids, [], inputs.ids[:, 0]

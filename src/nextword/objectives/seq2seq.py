@@ -35,8 +35,8 @@ REDUCTIONS = ("token", "sequence")
 class Seq2SeqObjective(Objective[Any]):
     """Translate pairs.
 
-    `reduce`: the gradient is a mean over tokens, or over pairs. `smoothing`: ε of label smoothing.
-    `sampled`, `ramp`: scheduled sampling instead of teacher forcing (objectives/scheduled_sampling.py); 0: off.
+    `reduce`: the gradient is a mean over tokens, or over pairs. `label_smoothing`: ε of label smoothing.
+    `scheduled_sampling`, `sampling_ramp`: see objectives/scheduled_sampling.py; 0: teacher forcing.
     """
 
     is_parallel = True
@@ -45,22 +45,22 @@ class Seq2SeqObjective(Objective[Any]):
     def __init__(
         self,
         batches: Mapping[str, Any],
-        smoothing: float = 0.0,
+        label_smoothing: float = 0.0,
         reduce: str = "token",
-        sampled: float = 0.0,
-        ramp: float = 0.0,
+        scheduled_sampling: float = 0.0,
+        sampling_ramp: float = 0.0,
     ) -> None:
         self.layout = build_layout(batches, {"sequences": Sequences}, "seq2seq")
         require_choice("objective.reduce", reduce, REDUCTIONS)
-        require_number("objective.smoothing", smoothing, 0, 1, exclude_high=True)
-        self.smoothing, self.reduce = float(smoothing), reduce
-        self.scheduled_sampling = ScheduledSampling.from_settings(sampled, ramp)
-        if self.layout.pack and sampled:
+        require_number("objective.label_smoothing", label_smoothing, 0, 1, exclude_high=True)
+        self.label_smoothing, self.reduce = float(label_smoothing), reduce
+        self.scheduled_sampling = ScheduledSampling.from_settings(scheduled_sampling, sampling_ramp)
+        if self.layout.pack and scheduled_sampling:
             raise InvalidSetting(
-                f"objective: sampled = {sampled} reads token by token, so a row cannot hold several pairs. Set sampled "
-                "= 0 or batches.pack = false.",
-                key="objective.sampled",
-                value=sampled,
+                f"objective.scheduled_sampling = {scheduled_sampling} reads token by token, so a row cannot hold "
+                "several pairs. Set it to 0, or batches.pack = false.",
+                key="objective.scheduled_sampling",
+                value=scheduled_sampling,
             )
 
     @property
@@ -93,8 +93,8 @@ class Seq2SeqObjective(Objective[Any]):
         h, targets = h.flatten(0, 1), batch.targets.flatten()
         nats = network.readout.total(h, targets)
         value = nats
-        if self.smoothing and network.training:
-            value = nats + self.smoothing * label_smoothing_term(network.readout, h, targets)
+        if self.label_smoothing and network.training:
+            value = nats + self.label_smoothing * label_smoothing_term(network.readout, h, targets)
         value = value / (batch.num_targets if self.reduce == "token" else len(batch.targets))
         return Loss(value, nats.detach(), batch.num_targets)
 
@@ -103,8 +103,8 @@ def label_smoothing_term(readout: Any, h: Tensor, targets: Tensor) -> Tensor:
     """Σ_y z_y − mean_v z_v over all targets y but IGNORE."""
     if not isinstance(readout, LinearReadout):
         raise Unsupported(
-            f"Label smoothing needs the logits of all tokens, and {type(readout).__name__} has none. Set smoothing = 0 "
-            "or use a full softmax.",
+            f"Label smoothing needs the logits of all tokens, and {type(readout).__name__} has none. Set "
+            "label_smoothing = 0, or use a full softmax.",
             ability="label smoothing",
         )
     is_target = targets != IGNORE
@@ -138,9 +138,9 @@ class CrossViewSeq2SeqObjective(Seq2SeqObjective):
     """
 
     def __init__(
-        self, batches: Mapping[str, Any], unlabeled: str = "", targets: str = "soft", smoothing: float = 0.0
+        self, batches: Mapping[str, Any], unlabeled: str = "", targets: str = "soft", label_smoothing: float = 0.0
     ) -> None:
-        super().__init__(batches, smoothing)
+        super().__init__(batches, label_smoothing)
         require_choice("objective.targets", targets, TARGETS)
         if self.layout.pack:
             raise InvalidSetting(

@@ -2,9 +2,9 @@
 
     J = −Σ_t log p(y_t | y_<t, what is left)
 
-A `share` of the tokens is removed, in spans of `mean` tokens on average. A sentinel stands in place of each span in the
-source, and before each span in the target (batching/span_corruption.py). Nats are those of the target, sentinels
-included, so they compare with no other text's.
+`mask_fraction` of the tokens are removed, in spans of `mean_span` tokens on average. A sentinel stands in place of each
+span in the source, and before each span in the target (batching/span_corruption.py). Nats are those of the target,
+sentinels included, so they compare with no other text's.
 """
 
 from __future__ import annotations
@@ -26,9 +26,11 @@ class SpanCorruptionObjective(Objective[Stream]):
     is_likelihood = False
 
     def __init__(
-        self, batches: Mapping[str, Any], vocabulary: Vocabulary, share: float = 0.15, mean: float = 3.0
+        self, batches: Mapping[str, Any], vocabulary: Vocabulary, mask_fraction: float = 0.15, mean_span: float = 3.0
     ) -> None:
-        self.layout = build_layout(batches, {"spans": Spans}, "span_corruption", share=share, mean=mean)
+        self.layout = build_layout(
+            batches, {"spans": Spans}, "span_corruption", mask_fraction=mask_fraction, mean_span=mean_span
+        )
         sentinel_ids = sentinels(vocabulary.special)
         if not sentinel_ids or vocabulary.end is None:
             raise Unsupported(

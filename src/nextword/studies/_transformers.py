@@ -34,7 +34,7 @@ from nextword.training.schedules import Progress, Schedule
 
 ScaledNetwork = TypeVar("ScaledNetwork", bound=Network)
 PUBLISHED_WIDTH = 768  # for which the papers draw weights from N(0, 0.02²)
-OPTIMIZER = {"kind": "adamw", "decay": 0.01, "decayed": "matrices", "betas": (0.9, 0.98)}
+OPTIMIZER = {"kind": "adamw", "weight_decay": 0.01, "decay_on": "matrices", "betas": (0.9, 0.98)}
 WARMUP = 0.1
 CLIP = 1.0
 
@@ -131,7 +131,7 @@ def masked_lm(size: Size, vocabulary: Vocabulary, **options: Any) -> MaskedObjec
 
 def always_masked(size: Size, vocabulary: Vocabulary, **options: Any) -> MaskedObjective:
     """The same with [MASK] at every chosen position: the test that all networks take, however they were trained."""
-    return masked_lm(size, vocabulary, masked=1.0, replaced=0.0, **options)
+    return masked_lm(size, vocabulary, mask_token_fraction=1.0, random_token_fraction=0.0, **options)
 
 
 # ------------------------------------------------------------------------------------------------ training

@@ -42,7 +42,7 @@ CHARACTERS = "\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 WORD = re.compile(rf"[{CHARACTERS}]|[^\W{CHARACTERS}]+(?:['’][^\W{CHARACTERS}]+)*|[^\w\s]")
 MAX_WORDS = 2_000_000
 CELLS = 3  # LSTM cells per projected dimension
-LETTERS = {"filters": [[1, 16], [2, 32], [3, 32]], "characters": 16, "highway": 1, "longest": 16}
+LETTERS = {"filters": [[1, 16], [2, 32], [3, 32]], "character_width": 16, "highway": 1, "max_word_length": 16}
 PASSES, RATE, WIDTH = 5, 0.05, 64  # skip-gram
 REACH = 24  # context words read on either side of a place
 BATCH = 128  # sentences
@@ -120,7 +120,9 @@ def encode_sentences(text: Sequence[Sentence], tokenizer: Lexicon) -> Stream:
 
 def train_elmo(seed: int, size: Size, text: Stream, vocabulary: Vocabulary) -> ELMo:
     torch.manual_seed(seed)
-    config = ELMoConfig(width=size.width, cells=CELLS * size.width, layers=size.layers, dropout=0.0, characters=LETTERS)
+    config = ELMoConfig(
+        width=size.width, cell_size=CELLS * size.width, layers=size.layers, dropout=0.0, characters=LETTERS
+    )
     network = ELMo(config, vocabulary)
     objective = BidirectionalObjective({"kind": "rows", "rows": size.rows, "length": size.length})
     state: State = None

@@ -62,7 +62,7 @@ DROPOUT = {
     "weight_dropout": 0.3,
 }
 # The paper's weight decay of 1.2e-6 acts over 300,000 steps; these few steps need more of it
-OPTIMIZER = {"kind": "nt-asgd", "rate": 20.0, "decay": 2e-5, "patience": 2}
+OPTIMIZER = {"kind": "nt-asgd", "rate": 20.0, "weight_decay": 2e-5, "patience": 2}
 NEVER = 10**9  # steps before averaging starts: plain SGD
 
 NOTHING, ALL = "nothing", "any regularizer"
@@ -157,14 +157,14 @@ def _prepare_large(corpus: Corpus, settings: Settings, folder: Path) -> tuple[Re
     recipe = load_recipe(LARGE)
     tokenizer = build_tokenizer(recipe, corpus)
     splits = {split: np.asarray(prepare(corpus, split, tokenizer).ids) for split in SPLITS}
-    return with_phase(recipe, epochs=LARGE_EPOCHS, save=1e9), TextFolder.write(folder, tokenizer, **splits)
+    return with_phase(recipe, epochs=LARGE_EPOCHS, save_every=1e9), TextFolder.write(folder, tokenizer, **splits)
 
 
 def _prepare_small(corpus: Corpus, settings: Settings, folder: Path) -> tuple[Recipe, TextFolder]:
     is_quick = int(settings.quick)
     tokenizer, splits = encode_beginning(corpus, PIECES, CHARACTERS[is_quick], HELD[is_quick], 20 * ROWS)
     recipe = with_model(load_recipe(SMALL), **NETWORK, **DROPOUT)
-    batches = {"kind": "variable", "rows": ROWS, "length": LENGTH, "spread": LENGTH / 14, "least": 2}
+    batches = {"kind": "variable", "rows": ROWS, "length": LENGTH, "length_std": LENGTH / 14, "min_length": 2}
     phase = {"batches": batches, "optimizer": OPTIMIZER, "clip": CLIP, "steps": 0, "epochs": EPOCHS[is_quick]}
     return with_phase(recipe, **phase, data="", log=10**6, save=1e9), TextFolder.write(folder, tokenizer, **splits)
 

@@ -143,8 +143,8 @@ def train_glm(seed: int, size: Size, text: Text) -> tuple[GLM, Reading]:
 def train_bert(seed: int, size: Size, text: Text) -> tuple[BERT, Reading]:
     """With pre-norm layers, like the other networks, because they learn faster."""
     torch.manual_seed(seed)
-    network = scale_weights(BERT(BERTConfig(**size.shape, norms="before"), text.vocabulary))
-    objective, batches = masked_lm(size, text.vocabulary, share=MASKED_SHARE), make_rows(size, text, seed)
+    network = scale_weights(BERT(BERTConfig(**size.shape, norm_position="before"), text.vocabulary))
+    objective, batches = masked_lm(size, text.vocabulary, mask_fraction=MASKED_SHARE), make_rows(size, text, seed)
     return network, train_counted(network, batches, lambda batch: objective.loss(network, batch, None).value, size)
 
 
@@ -156,7 +156,7 @@ def train_gpt2(seed: int, size: Size, text: Text) -> tuple[GPT2, Reading]:
 
 
 def make_rows(size: Size, text: Text, seed: int) -> Iterator[Batch]:
-    return masked_lm(size, text.vocabulary, share=MASKED_SHARE).batches(text.train, seed, 0)
+    return masked_lm(size, text.vocabulary, mask_fraction=MASKED_SHARE).batches(text.train, seed, 0)
 
 
 def train_counted(network: Network, batches: Iterator[Batch], loss: Callable[[Batch], Tensor], size: Size) -> Reading:

@@ -65,7 +65,7 @@ DROPOUT = {
     "output_dropout": 0.2,
     "weight_dropout": 0.2,
 }
-OPTIMIZER = {"kind": "nt-asgd", "rate": 20.0, "decay": 1e-5}  # averaged over the second half, for less noise
+OPTIMIZER = {"kind": "nt-asgd", "rate": 20.0, "weight_decay": 1e-5}  # averaged over the second half, for less noise
 CLIP = 1.0
 SAME = 10.0  # thousandths of a nat: a smaller difference does not count
 COLUMNS = 2_000  # tokens of the row on which edges are counted
@@ -79,7 +79,7 @@ def make_layouts(length: int) -> dict[str, dict[str, Any]]:
     common = {"rows": TOKENS // length, "length": length}
     return {
         FIXED: {"kind": "rows", **common},
-        VARYING: {"kind": "variable", **common, "spread": length / 14, "least": max(1, length // 14)},
+        VARYING: {"kind": "variable", **common, "length_std": length / 14, "min_length": max(1, length // 14)},
         SHIFTED: {"kind": "shifted", **common},
         LIST: {"kind": "shifted", **common, "overlapping": True},
     }
@@ -138,9 +138,9 @@ def _make_recipes(
     for name, batches in make_layouts(length).items():
         for seed in seeds if name != LIST or with_list else ():
             steps = count_steps(batches, ids, seed, epochs)
-            phase = {"batches": batches, "steps": steps, "validate": steps, "clip": CLIP, "keep": "last"}
+            phase = {"batches": batches, "steps": steps, "validate_every": steps, "clip": CLIP, "keep": "last"}
             phase["optimizer"] = {**OPTIMIZER, "start": steps // 2}
-            recipes[length, name, seed] = with_phase(base, seed=seed, **phase, data="", log=10**6, save=1e9)
+            recipes[length, name, seed] = with_phase(base, seed=seed, **phase, data="", log_every=10**6, save_every=1e9)
     return recipes
 
 

@@ -45,11 +45,11 @@ SAME = 0.02  # nats: a smaller difference (2 % of perplexity) does not count
 
 ONE, TEN, NEW, WORDS, RUNS = "one mask", "ten masks", "new masks", "new, whole words", "new, up to three words"
 MASKING: dict[str, dict[str, Any]] = {
-    ONE: {"static": 1},
-    TEN: {"static": 10},
-    NEW: {"static": 0},
-    WORDS: {"static": 0, "whole_words": True},
-    RUNS: {"static": 0, "grams": 3},
+    ONE: {"static_masks": 1},
+    TEN: {"static_masks": 10},
+    NEW: {"static_masks": 0},
+    WORDS: {"static_masks": 0, "whole_words": True},
+    RUNS: {"static_masks": 0, "max_ngram": 3},
 }
 TOKENS, ACCURACY, WHOLE = "nats, masked tokens", "accuracy, masked tokens, %", "nats, masked words"
 COLUMNS = (TOKENS, ACCURACY, WHOLE)

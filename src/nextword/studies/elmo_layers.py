@@ -117,8 +117,8 @@ def cache_in(folder: str | Path) -> Iterator[None]:
 
 
 def train_elmo(folder: Path, data: str, seed: int, size: Size) -> Path:
-    changes = [f"model.width={size.width}", f"model.cells={2 * size.width}", f"phase.0.steps={size.elmo}"]
-    changes += [f"phase.0.seed={seed}", f"phase.0.validate={size.elmo}"]
+    changes = [f"model.width={size.width}", f"model.cell_size={2 * size.width}", f"phase.0.steps={size.elmo}"]
+    changes += [f"phase.0.seed={seed}", f"phase.0.validate_every={size.elmo}"]
     for _ in train_events(load_recipe(ELMO, changes).with_data([data]), folder):
         pass
     return folder
@@ -150,10 +150,10 @@ def _format_sentence(tagged: Sequence[Any]) -> str:
 
 def _tagger_changes(elmo: str, place: str, penalty: float, size: Size) -> list[str]:
     """Changes to the tagger recipe; an empty place means words and letters only."""
-    changes = [f"phase.0.steps={size.steps}", f"phase.0.validate={size.steps // 3}", f"model.width={size.inner}"]
-    changes += [f"phase.0.optimizer.rate={size.rate}", "phase.0.save=3600"]
+    changes = [f"phase.0.steps={size.steps}", f"phase.0.validate_every={size.steps // 3}", f"model.width={size.inner}"]
+    changes += [f"phase.0.optimizer.rate={size.rate}", "phase.0.save_every=3600"]
     if place:
-        changes += [f"model.contextual={elmo}", f"model.contextual_at={place}", f"model.contextual_l2={penalty}"]
+        changes += [f"model.contextual={elmo}", f"model.contextual_place={place}", f"model.contextual_l2={penalty}"]
     return changes
 
 

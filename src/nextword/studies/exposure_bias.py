@@ -216,7 +216,7 @@ def run_lm(seed: int, sampled: float, size: TranslatorSize, language: KnownLangu
     torch.manual_seed(seed)
     network = LSTM(RecurrentConfig(width=size.width, tied=True), language.vocabulary).to(choose_device())
     batches = {"kind": "blocks", "rows": size.rows, "length": size.length}
-    objective = CausalObjective(batches, sampled=sampled, ramp=RAMP if sampled else 0.0)
+    objective = CausalObjective(batches, scheduled_sampling=sampled, sampling_ramp=RAMP if sampled else 0.0)
     train_seq2seq(network, objective, None, seed, size, language.batches(size.rows, seed))
     given_truth, given_own = (true_errors(network, language, PROMPT, own, seed) for own in (False, True))
     return {TRUTH: given_truth[0], OWN: given_own[0], NATS: given_truth[1]}

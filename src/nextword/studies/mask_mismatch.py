@@ -78,9 +78,9 @@ BATCH = 64
 
 MIXED, STOPPED, ONLY, NEVER = "80 / 10 / 10", "80 / 10 / 10, stopped early", "[MASK] only", "no [MASK]"
 MASKING: dict[str, dict[str, float]] = {  # in order of training: where to stop is known after the first
-    ONLY: {"masked": 1.0, "replaced": 0.0},
-    MIXED: {"masked": 0.8, "replaced": 0.1},
-    NEVER: {"masked": 0.0, "replaced": 0.8},
+    ONLY: {"mask_token_fraction": 1.0, "random_token_fraction": 0.0},
+    MIXED: {"mask_token_fraction": 0.8, "random_token_fraction": 0.1},
+    NEVER: {"mask_token_fraction": 0.0, "random_token_fraction": 0.8},
 }
 ORDER = (MIXED, STOPPED, ONLY, NEVER)
 HIDDEN, VISIBLE, DETECTED = "nats of a masked token", "nats of a visible token", "wrong tokens detected, %"
@@ -212,7 +212,7 @@ def run_seed(seed: int, size: Size, text: Text, tasks: Sequence[RowTask]) -> dic
 
 def measure_network(network: BERT, size: Size, text: Text, tasks: Sequence[RowTask]) -> Values:
     masked = always_masked(size, text.vocabulary)
-    corrupted = masked_lm(size, text.vocabulary, masked=0.0, replaced=1.0)
+    corrupted = masked_lm(size, text.vocabulary, mask_token_fraction=0.0, random_token_fraction=1.0)
     return {
         HIDDEN: score_masked(network, masked, text.test)[0],
         VISIBLE: score_visible(network, masked, text.test),

@@ -147,7 +147,7 @@ def _train_and_probe(
 
 
 def run_seed(seed: int, name: str, size: Size, text: Text, tasks: Sequence[ProbeTask]) -> list[Hits]:
-    network = train_bert(seed, size, text, share=MASKED_SHARE) if name == BERT else train_gpt2(seed, size, text)
+    network = train_bert(seed, size, text, mask_fraction=MASKED_SHARE) if name == BERT else train_gpt2(seed, size, text)
     return [probe_layers(network, task) for task in tasks]
 
 

@@ -120,7 +120,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
 def make_network(size: TranslatorSize, tokenizer: Tokenizer, seed: int) -> T5:
     torch.manual_seed(seed)
     width = size.width
-    config = T5Config(width=width, layers=2, heads=4, head=width // 4, inner=4 * width, dropout=0.0)
+    config = T5Config(width=width, layers=2, heads=4, head_width=width // 4, ffn_width=4 * width, dropout=0.0)
     return T5(config, vocabulary(tokenizer)).to(choose_device())
 
 

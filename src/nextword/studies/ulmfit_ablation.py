@@ -81,7 +81,7 @@ SPLITS = ("train", "dev", "test")
 COMPLETE, NO_PRETRAINING, NO_TUNING, NEITHER = "complete", "no pretraining", "no tuning", "neither"
 ONE_RATE, CONSTANT, AT_ONCE, LAST = "one rate", "constant rate", "unfrozen at once", "last vector"
 BACKWARD, BOTH = "backward", "both directions"
-OFF = {ONE_RATE: "phase.*.optimizer.discount=1", CONSTANT: "phase.*.schedule=constant"}  # in stages 2 and 3
+OFF = {ONE_RATE: "phase.*.optimizer.layer_discount=1", CONSTANT: "phase.*.schedule=constant"}  # in stages 2 and 3
 SECOND_STAGES = (COMPLETE, NO_PRETRAINING, ONE_RATE, CONSTANT, BACKWARD)
 CLASSIFIERS = (COMPLETE, NO_PRETRAINING, NO_TUNING, NEITHER, ONE_RATE, CONSTANT, AT_ONCE, LAST, BACKWARD)
 ERROR, DIFFERENCE = "error, %", "minus complete"
@@ -147,13 +147,17 @@ class Prediction(NamedTuple):
 
 
 def run_stage_1(out: str, text: str, seed: int, backward: bool, size: Size) -> None:
-    changes = [*size.network, f"phase.0.steps={size.general}", f"phase.0.validate={size.general}"]
+    changes = [*size.network, f"phase.0.steps={size.general}", f"phase.0.validate_every={size.general}"]
     _train(GENERAL, changes + _direction(backward), text, out, seed)
 
 
 def run_stage_2(out: str, texts: str, init: str, variant: str, seed: int, size: Size) -> None:
-    changes = [*size.network, f"phase.1.steps={size.tuned}", f"phase.1.validate={size.tuned}"]
-    changes += ["phase.0.init=''", "phase.*.trains=0"] if variant == NO_PRETRAINING else [f"phase.0.init={init}"]
+    changes = [*size.network, f"phase.1.steps={size.tuned}", f"phase.1.validate_every={size.tuned}"]
+    changes += (
+        ["phase.0.init_from=''", "phase.*.trainable_groups=0"]
+        if variant == NO_PRETRAINING
+        else [f"phase.0.init_from={init}"]
+    )
     changes += [OFF[variant]] if variant in OFF else []
     _train(TUNED, changes + _direction(variant == BACKWARD), texts, out, seed)
 
@@ -161,7 +165,9 @@ def run_stage_2(out: str, texts: str, init: str, variant: str, seed: int, size: 
 def run_stage_3(out: str, data: str, source: str, variant: str, seed: int, size: Size) -> Prediction:
     changes = [f"phase.all.epochs={size.epochs}"]
     changes += [OFF[variant]] if variant in OFF else []
-    changes += ["phase.*.trains=0"] if variant == AT_ONCE else ["task.pooling=last"] if variant == LAST else []
+    changes += (
+        ["phase.*.trainable_groups=0"] if variant == AT_ONCE else ["task.pooling=last"] if variant == LAST else []
+    )
     transfer.run(CLASSIFIED, source, data, out, seed=seed, scratch=variant == NEITHER, changes=changes, device="cpu")
     model: Classifier = load(out, "cpu")
     rows = read_text_data(data).splits["test"]

@@ -1,6 +1,6 @@
 """Text classification: one of several classes for a text or for a pair of texts.
 
-    J = 1/n Σ −log p(label | example)  + language · −1/T Σ_t log p(x_{t+1} | x_≤t)
+    J = 1/n Σ −log p(label | example)  + lm_weight · −1/T Σ_t log p(x_{t+1} | x_≤t)
     J = Σ w_label · −log p(label | example) / Σ w_label                                   with class weights
 
 The second term of the first line is the auxiliary language-model loss of Radford et al. (2018, section 3.2), for
@@ -88,30 +88,30 @@ class LabelObjective(TaskObjective[Any]):
 
     recordable = True  # the shape of a batch says how many predictions it has
 
-    def __init__(self, batches: Mapping[str, Any], language: float = 0.0, mix: float = 1.0) -> None:
-        """`language`: weight of the language-model loss. `mix`: tasks are drawn ∝ size^mix, if there are several."""
+    def __init__(self, batches: Mapping[str, Any], lm_weight: float = 0.0, mixing_power: float = 1.0) -> None:
+        """`lm_weight`: weight of the LM loss. `mixing_power`: several tasks are drawn ∝ size^mixing_power."""
         super().__init__(batches)
-        require_number("objective.language", language, 0)
-        require_number("objective.mix", mix, 0, 1)
-        self.language, self.mix = float(language), float(mix)
+        require_number("objective.lm_weight", lm_weight, 0)
+        require_number("objective.mixing_power", mixing_power, 0, 1)
+        self.lm_weight, self.mixing_power = float(lm_weight), float(mixing_power)
 
     def limit_shapes(self) -> None:
-        self.layout = replace(self.layout, fill=min(FILLED, self.layout.length))
+        self.layout = replace(self.layout, pad_multiple=min(FILLED, self.layout.length))
 
     def check(self, network: ModelWithHead) -> None:
         """Raise an error if the language-model loss does not suit this network."""
-        if not self.language:
+        if not self.lm_weight:
             return
         encoder = network.base
         reads_left_to_right = isinstance(encoder, Autoregressive) and not isinstance(encoder, Infilling)
         if not reads_left_to_right or encoder.has_two_directions:
             raise Unsupported(
-                f"objective: language = {self.language:g} needs a network that reads left to right, and "
-                f"{type(encoder).__name__} is bidirectional. Leave it out: --set 'phase.*.objective.language=0'."
+                f"objective.lm_weight = {self.lm_weight:g} needs a network that reads left to right, and "
+                f"{type(encoder).__name__} is bidirectional. Leave it out: --set 'phase.*.objective.lm_weight=0'."
             )
         if network.is_stateful:
             problem = "does not work with [task] chunk, which reads texts piece by piece. Leave one of them out."
-            raise invalid("objective.language", self.language, problem)
+            raise invalid("objective.lm_weight", self.lm_weight, problem)
 
     def tokens_per_prediction(self, network: ModelWithHead, text: Examples) -> float:
         return math.inf if np.issubdtype(text.labels.dtype, np.floating) else 1.0  # squared errors have no bound
@@ -119,7 +119,7 @@ class LabelObjective(TaskObjective[Any]):
     def loss(self, network: ModelWithHead, batch: Batch, state: State) -> Loss:
         terms: dict[str, Tensor] = {}
         language: Tensor | None = None
-        if self.language and network.training:
+        if self.lm_weight and network.training:
             layers = network.encoder.hidden(batch.inputs, None)[0]
             outputs = network.score_layer(layers[network.layer_index], batch)
             language = self._language_loss(network, layers[-1], batch)
@@ -134,7 +134,7 @@ class LabelObjective(TaskObjective[Any]):
         value = nats / count if weights is None else F.cross_entropy(outputs, batch.targets, weights)
         if language is not None:
             terms = {"task": value.detach(), "language": language.detach()}
-            value = value + self.language * language
+            value = value + self.lm_weight * language
         return Loss(value, nats.detach(), count, None, terms, outputs.detach())
 
     def _language_loss(self, network: ModelWithHead, h: Tensor, batch: Batch) -> Tensor:

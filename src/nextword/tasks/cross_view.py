@@ -204,24 +204,24 @@ def soft_cross_entropy(emissions: Tensor, targets: Tensor, mask: Tensor) -> Tens
 
 
 class CrossViewObjective(TagObjective):
-    """`unlabeled`: a text, as --data names one; its first `sentences` of at most `longest` words are read."""
+    """`unlabeled`: a text, as --data names one; its first `max_sentences` of at most `max_length` words are read."""
 
     def __init__(
         self,
         batches: Mapping[str, Any],
         unlabeled: str = "",
-        sentences: int = 300_000,
-        longest: int = 50,
-        smoothing: float = 0.1,
+        max_sentences: int = 300_000,
+        max_length: int = 50,
+        label_smoothing: float = 0.1,
         dropout: float = 0.2,
     ) -> None:
         super().__init__(batches)
-        for name, value in (("smoothing", smoothing), ("dropout", dropout)):
+        for name, value in (("label_smoothing", label_smoothing), ("dropout", dropout)):
             require_number(f"objective.{name}", value, 0, 1, exclude_high=True)
-        for name, count in (("sentences", sentences), ("longest", longest)):
+        for name, count in (("max_sentences", max_sentences), ("max_length", max_length)):
             require_count(f"objective.{name}", count)
-        self.unlabeled, self.sentences, self.longest = unlabeled, sentences, longest
-        self.smoothing, self.dropout = smoothing, dropout
+        self.unlabeled, self.max_sentences, self.max_length = unlabeled, max_sentences, max_length
+        self.label_smoothing, self.dropout = label_smoothing, dropout
 
     def batches_per_epoch(self, text: MixedExamples) -> int:
         """Steps with as many tagged batches as all tasks have together."""
@@ -243,7 +243,7 @@ class CrossViewObjective(TagObjective):
             mask = batch.targets != IGNORE
             outputs = network.best_tags(emissions.detach(), mask, batch.task_index)[mask]  # (words,) row by row
             return Loss(nats / batch.num_targets, nats, batch.num_targets, outputs=outputs)
-        value = network.nats(emissions, batch.targets, self.smoothing).sum() / batch.num_targets
+        value = network.nats(emissions, batch.targets, self.label_smoothing).sum() / batch.num_targets
         return Loss(value, nats.detach(), batch.num_targets)
 
     def _loss_between_views(self, network: CrossViewHead, batch: Batch) -> Loss:
@@ -467,7 +467,7 @@ class CrossViewTagging(Tagging):
                 key=UNLABELED_KEY,
                 value=objective.unlabeled,
             ) from None
-        limits = network.max_characters, objective.sentences, objective.longest
+        limits = network.max_characters, objective.max_sentences, objective.max_length
         text, setup.other_text = read_untagged(corpus, setup.tokenizer, *limits, setup.progress)
         return replace(train, unlabeled=text)
 

@@ -195,7 +195,9 @@ def require_same(folder: str | Path, recipe: Recipe, data: Dataset, changes: Seq
 def _comparable(recipe: Recipe) -> Recipe:
     """With every key of [task], and absolute paths."""
     table = parse_task(recipe.task, recipe.name).config.as_table()
-    phases = (replace(phase, data=_absolute(phase.data), init=_absolute(phase.init)) for phase in recipe.phases)
+    phases = (
+        replace(phase, data=_absolute(phase.data), init_from=_absolute(phase.init_from)) for phase in recipe.phases
+    )
     return replace(recipe, task={**table, "source": _absolute(table["source"])}, phases=tuple(phases))
 
 

@@ -153,10 +153,10 @@ class LabelTextObjective(LabelObjective):
     """Cross-entropy of the label's tokens. In training only the right label is scored; in validation, all of them."""
 
     def check(self, network: ModelWithHead) -> None:
-        if self.language:
+        if self.lm_weight:
             raise Unsupported(
-                f"objective: language = {self.language:g} needs a network that reads left to right; here labels are "
-                "generated as text. Leave it out: --set 'phase.*.objective.language=0'."
+                f"objective.lm_weight = {self.lm_weight:g} needs a network that reads left to right; here labels are "
+                "generated as text. Leave it out: --set 'phase.*.objective.lm_weight=0'."
             )
 
     def tokens_per_prediction(self, network: Any, text: Examples) -> float:

@@ -3,8 +3,8 @@
     texts ──network.encode──▶ h ─┬─ head of task 0 ──▶ (n, outputs₀)
                                  └─ head of task 1 ──▶ (n, outputs₁)          `batch.task_index` says which
 
-A batch is of one task, drawn ∝ size^mix (mixtures.py). Everything that the network has of its own, its pooler too, is
-shared. The mean of the tasks' main metrics decides.
+A batch is of one task, drawn ∝ size^mixing_power (mixtures.py). Everything that the network has of its own, its pooler
+too, is shared. The mean of the tasks' main metrics decides.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class MultitaskObjective(LabelObjective):
         return sum(map(self.layout.batches_per_epoch, text.parts))
 
     def batches(self, text: MixedExamples, seed: int, step: int) -> Iterator[Batch]:
-        return mixed_batches(self.layout, text, seed, step, self.mix)
+        return mixed_batches(self.layout, text, seed, step, self.mixing_power)
 
     def validation_batches(self, text: MixedExamples) -> Iterator[Batch]:
         return mixed_validation_batches(self.layout, text.parts)

@@ -314,7 +314,7 @@ def _resolve_fine_tuning(
     ours = {key: v for key, v in recipe.model.items() if key in known or (key, v) not in plain.model.items()}
     model = {**theirs.model, **ours}
     if network.num_extra_tokens:
-        model["extra"] = max(int(model.get("extra", 0)), network.num_extra_tokens)
+        model["extra_tokens"] = max(int(model.get("extra_tokens", 0)), network.num_extra_tokens)
     # A network with positions has not learned those beyond the longest text that it was trained on
     lengths = [int(phase.batches.get("length", 0)) for phase in theirs.phases] if "window" in known else []
     longest = max(lengths, default=0)
@@ -324,7 +324,7 @@ def _resolve_fine_tuning(
         if longest:
             batches["length"] = min(int(batches.get("length", Bucketed.length)) or longest, longest)
         init = "" if own_task.config.scratch or i else str(run.path)
-        phase = replace(phase, data=data, init=init, batches=batches, seed=phase.seed + SEED_STEP * i)
+        phase = replace(phase, data=data, init_from=init, batches=batches, seed=phase.seed + SEED_STEP * i)
         phases.append(replace(phase, precision=_precision(phase, device, changes)))
     return _complete(recipe, own_task, run, tuple(phases), model)
 
@@ -358,7 +358,7 @@ def _with_features(recipe: Recipe, device: torch.device) -> Recipe:
     facts = {
         "contextual_layers": vectors.layers,
         "contextual_width": vectors.width,
-        "contextual_of": vectors.fingerprint,
+        "contextual_fingerprint": vectors.fingerprint,
     }
     return replace(recipe, model={**recipe.model, **facts})
 

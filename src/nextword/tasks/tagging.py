@@ -586,7 +586,7 @@ class WordTagger(Predictor):
                 context = ContextualVectors(load(run, str(self.device)), run)
             except NextwordError as error:
                 raise RunError(f"{self.name} reads the vectors of {run} besides its own: {error}", path=run) from None
-            if self.network.config.contextual_of not in ("", context.fingerprint):
+            if self.network.config.contextual_fingerprint not in ("", context.fingerprint):
                 raise RunError(
                     f"{self.name} was trained on the vectors of {run}, whose files have changed since. Restore that "
                     "run, or train the tagger again.",

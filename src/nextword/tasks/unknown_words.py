@@ -139,9 +139,9 @@ def _training_text(data: Dataset) -> str:
 
 def _adaptation_command(unknown: UnknownWords, source: str, recipe: Recipe, texts: str) -> str:
     """Use the paper's recipe for adapting a language model (ulmfit/lm) if it has one, else the run's own recipe."""
-    init = f"phase.0.init={source}"
+    init = f"phase.0.init_from={source}"
     candidates = [load_recipe(name) for name in recipe_names() if name.startswith(f"{recipe.slug}/")]
-    candidates = [candidate for candidate in candidates if candidate.phases[0].init]
+    candidates = [candidate for candidate in candidates if candidate.phases[0].init_from]
     if not candidates:
         data = [texts] if len(recipe.phases) == 1 else [f"{phase.name}={texts}" for phase in recipe.phases]
         options = shlex.join(chain(*(("--data", value) for value in data)))

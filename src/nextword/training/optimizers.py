@@ -1,7 +1,7 @@
 """Optimizers: torch's own, LAMB and averaged SGD behind one wrapper, and which layers they train.
 
 Optimizer           what the trainer sees: step, clip, set_rate, averaged_weights, on_validation
-make_optimizer      a recipe's `optimizer = { kind, rate, decay, … }` → Optimizer
+make_optimizer      a recipe's `optimizer = { kind, rate, weight_decay, … }` → Optimizer
 TrainableLayers     gradual unfreezing and discriminative learning rates
 
 LAMB                layer-wise adaptive steps for large batches (You et al. 2020)
@@ -403,9 +403,9 @@ class OptimizerKind:
     fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that no recipe changes
 
 
-# `decay` is L2 regularization for the first six (the gradient gets λθ), and decoupled for the others: the weights
-# shrink by rate · λ whatever the gradient's scale (in LAMB, by a fraction of the step, whose length is rate · ‖θ‖).
-# Adafactor's rate is relative to each tensor's size and never above 1/√step; T5 uses 0.01.
+# `weight_decay` is L2 regularization for the first six (the gradient gets λθ), and decoupled for the others: the
+# weights shrink by rate · λ whatever the gradient's scale (in LAMB, by a fraction of the step, whose length is rate ·
+# ‖θ‖). Adafactor's rate is relative to each tensor's size and never above 1/√step; T5 uses 0.01.
 OPTIMIZERS: dict[str, OptimizerKind] = {
     "sgd": OptimizerKind(torch.optim.SGD, ("momentum", "nesterov")),
     "nt-asgd": OptimizerKind(AveragedSGD, ("start", "patience", "power")),
@@ -418,8 +418,8 @@ OPTIMIZERS: dict[str, OptimizerKind] = {
     "adafactor": OptimizerKind(torch.optim.Adafactor, ("beta2_decay", "eps", "d")),
     "lamb": OptimizerKind(LAMB, ("betas", "eps")),
 }
-COMMON_KEYS = ("rate", "decay", "decayed", "average", "discount")
-DECAYED = ("all", "matrices")
+COMMON_KEYS = ("rate", "weight_decay", "decay_on", "ema_decay", "layer_discount")
+DECAY_ON = ("all", "matrices")
 
 
 def make_optimizer(
@@ -438,12 +438,13 @@ def make_optimizer(
     kind, settings = _check_settings(options)
     cls = OPTIMIZERS[kind].build
     param_groups: list[dict[str, Any]] = [{"params": list(parameters)}]
-    if settings["discount"] != 1:
+    if settings["layer_discount"] != 1:
         top = len(layers) - 1
         param_groups = [
-            {"params": list(layer), RATE_SHARE: settings["discount"] ** (i - top)} for i, layer in enumerate(layers)
+            {"params": list(layer), RATE_SHARE: settings["layer_discount"] ** (i - top)}
+            for i, layer in enumerate(layers)
         ]
-    if settings["decayed"] == "matrices":
+    if settings["decay_on"] == "matrices":
         vector_settings: dict[str, Any] = {"weight_decay": 0.0} | ({"scaled": False} if cls is LAMB else {})
         param_groups = [part for group in param_groups for part in _split_by_shape(group, vector_settings)]
     own = {key: value for key, value in settings.items() if key not in COMMON_KEYS}
@@ -451,7 +452,7 @@ def make_optimizer(
         inner = cls(
             param_groups,
             lr=float(settings["rate"]),
-            weight_decay=float(settings["decay"]),
+            weight_decay=float(settings["weight_decay"]),
             **OPTIMIZERS[kind].fixed,
             **own,
         )
@@ -461,7 +462,7 @@ def make_optimizer(
         ) from None
     if isinstance(inner, AveragedSGD):
         return AveragedSGDOptimizer(inner)
-    return MovingAverage(inner, settings["average"]) if settings["average"] else Optimizer(inner)
+    return MovingAverage(inner, settings["ema_decay"]) if settings["ema_decay"] else Optimizer(inner)
 
 
 def check_optimizer(options: Mapping[str, Any]) -> float:
@@ -472,7 +473,14 @@ def check_optimizer(options: Mapping[str, Any]) -> float:
 
 def _check_settings(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the kind, and all its settings with their defaults."""
-    settings = {"rate": 0.001, "decay": 0.0, "average": 0.0, "decayed": "all", "discount": 1.0, **options}
+    settings = {
+        "rate": 0.001,
+        "weight_decay": 0.0,
+        "ema_decay": 0.0,
+        "decay_on": "all",
+        "layer_discount": 1.0,
+        **options,
+    }
     kind = str(settings.pop("kind", "adam")).lower()
     if kind not in OPTIMIZERS:
         raise UnknownName(
@@ -495,14 +503,14 @@ def _check_settings(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
     if not _is_number(settings["rate"]) or settings["rate"] <= 0:
         raise fail("rate", "a learning rate above 0")
-    if not _is_number(settings["discount"]) or settings["discount"] <= 0:
-        raise fail("discount", "a factor above 0 between the learning rates of two layers, such as 2.6")
-    if settings["decayed"] not in DECAYED:
-        raise fail("decayed", " or ".join(DECAYED))
-    if settings["average"] and not (_is_number(settings["average"]) and 0 < settings["average"] < 1):
-        raise fail("average", "the decay of a moving average between 0 and 1, such as 0.998")
+    if not _is_number(settings["layer_discount"]) or settings["layer_discount"] <= 0:
+        raise fail("layer_discount", "a factor above 0 between the learning rates of two layers, such as 2.6")
+    if settings["decay_on"] not in DECAY_ON:
+        raise fail("decay_on", " or ".join(DECAY_ON))
+    if settings["ema_decay"] and not (_is_number(settings["ema_decay"]) and 0 < settings["ema_decay"] < 1):
+        raise fail("ema_decay", "the decay of a moving average between 0 and 1, such as 0.998")
     if OPTIMIZERS[kind].build is AveragedSGD:  # it has one group of weights, and averages in its own way
-        for key, default in (("decayed", "all"), ("discount", 1), ("average", 0)):
+        for key, default in (("decay_on", "all"), ("layer_discount", 1), ("ema_decay", 0)):
             if settings[key] != default:
                 raise fail(key, f"{default!r}, the only value that this optimizer supports")
     return kind, settings
@@ -527,12 +535,12 @@ def _split_by_shape(group: Mapping[str, Any], vector_settings: Mapping[str, Any]
 class TrainableLayers:
     """The layers that a phase trains: gradual unfreezing (Howard & Ruder 2018, sections 3.2 and 3.3).
 
-        [[phase]]  trains = 1      embedding · layer 1 · layer 2 · layer 3 │ head          one epoch
-        [[phase]]  trains = 2      embedding · layer 1 · layer 2 │ layer 3 · head          another
+        [[phase]]  trainable_groups = 1    embedding · layer 1 · layer 2 · layer 3 │ head          one epoch
+        [[phase]]  trainable_groups = 2    embedding · layer 1 · layer 2 │ layer 3 · head          another
         [[phase]]                  │ embedding · layer 1 · layer 2 · layer 3 · head        the rest
                                    layers to the left of │ stay frozen, to the bit
 
-        optimizer = { rate = 0.01, discount = 2.6 }        0.01/2.6⁴ · 0.01/2.6³ · 0.01/2.6² · 0.01/2.6 · 0.01
+        optimizer = { rate = 0.01, layer_discount = 2.6 }        0.01/2.6⁴ · 0.01/2.6³ · 0.01/2.6² · 0.01/2.6 · 0.01
 
     The layer groups are those of models/parameter_groups.py, for any network and any head. Weights that never learn
     (requires_grad is false) are in no group.
@@ -542,13 +550,13 @@ class TrainableLayers:
         self.network, self.phase = network, phase
         trainable = [[p for p in group if p.requires_grad] for group in groups(network)]
         trainable = [group for group in trainable if group]
-        self.layers = trainable[-phase.trains :]
+        self.layers = trainable[-phase.trainable_groups :]
         self.frozen = [p for group in trainable[: len(trainable) - len(self.layers)] for p in group]
 
     def make_optimizer(self) -> Optimizer:
         """A new optimizer. If all layers learn, it has the weights in the network's order."""
         chosen = {p for group in self.layers for p in group}
-        params = [p for p in self.network.parameters() if p in chosen or not self.phase.trains]
+        params = [p for p in self.network.parameters() if p in chosen or not self.phase.trainable_groups]
         return make_optimizer(params, self.phase.optimizer, self.layers)
 
     @contextlib.contextmanager

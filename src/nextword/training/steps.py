@@ -36,10 +36,10 @@ MAX_GRAPHS = 160  # further shapes run eagerly
 
 def check_step(phase: Phase, objective: Objective[Any]) -> None:
     """Raise an error if the phase's steps cannot be recorded as it asks."""
-    if phase.graphs and not objective.recordable and phase.accumulate > 1:
+    if phase.cuda_graphs and not objective.recordable and phase.accumulate > 1:
         raise InvalidSetting(
-            f"Phase '{phase.name}': graphs = true records steps of one batch, but accumulate = {phase.accumulate}. "
-            "Leave one of them out.",
+            f"Phase '{phase.name}': cuda_graphs = true records steps of one batch, but accumulate = "
+            f"{phase.accumulate}. Leave one of them out.",
             key="accumulate",
             value=phase.accumulate,
         )
@@ -50,9 +50,9 @@ def make_step(trainer: Trainer) -> Step:
     phase, on_gpu = trainer.phase, trainer.device.type == "cuda"
     if phase.online:
         return OnlineStep(trainer)
-    if phase.graphs and on_gpu and not trainer.objective.recordable:
+    if phase.cuda_graphs and on_gpu and not trainer.objective.recordable:
         return CudaGraphStep(trainer)
-    if phase.graphs and on_gpu and trainer.network.recordable and phase.precision == "bf16":
+    if phase.cuda_graphs and on_gpu and trainer.network.recordable and phase.precision == "bf16":
         return RecordedPassesStep(trainer)
     return EagerStep(trainer)
 

@@ -3,7 +3,7 @@
     recipe ──▶ corpora ──▶ tokenizer ──▶ network ──▶ run folder ──▶ phase 0 ──▶ phase 1 … ──▶ sealed manifest
 
 Phases are of three kinds (PHASES): `gradient` trains by gradient descent (trainer.py), `count` lets an n-gram model
-count the text, and `show` trains nothing, but lets a language model label examples in context.
+count the text, and `in_context` trains nothing, but lets a language model label examples in context.
 
 `nextword.train` (api.py) consumes these events, and then evaluates the run and writes its model card.
 """
@@ -184,7 +184,7 @@ def run_phases(
 
 
 def _check_phase(job: Job, tokenizer: Tokenizer) -> None:
-    if job.phase.init:
+    if job.phase.init_from:
         initial_weights(job, tokenizer)
     if job.phase.kind == "gradient":
         Trainer.check(job)
@@ -202,7 +202,7 @@ def _run_and_log(run: RunFolder, jobs: list[Job], tokenizer: Tokenizer) -> Itera
     elif (run.path / "log.jsonl").exists():
         run.rewind_log(lambda line: False)
     for job in jobs[first:]:
-        notes = load_initial_weights(job, tokenizer) if job.phase.init else ()
+        notes = load_initial_weights(job, tokenizer) if job.phase.init_from else ()
         for event in PHASES[job.phase.kind](job):
             if event.kind == BEGIN and notes:
                 event = dataclasses.replace(event, values={**event.values, "notes": list(notes)})
@@ -252,13 +252,13 @@ def _require_counting(job: Job) -> Counting:
 
 
 def run_in_context_phase(job: Job) -> Iterator[Event]:
-    """Phases of kind `show`: label the data in context. A resumed run labels all of it again, with the same result."""
+    """Phases of kind `in_context`: label the data. A resumed run labels all of it again, with the same result."""
     model, phase, started = job.network, job.phase, time.perf_counter()
     if not isinstance(model, InContextModel):
         raise InvalidSetting(
-            f"Phase '{phase.name}': kind = 'show' trains nothing. Use it with `nextword transfer gpt3/in-context`.",
+            f"Phase '{phase.name}': kind = 'in_context' trains nothing. Use `nextword transfer gpt3/in-context`.",
             key="kind",
-            value="show",
+            value="in_context",
         )
     assert job.run is not None
     done = 0
@@ -292,7 +292,7 @@ class InContextModel(Protocol):
     def save(self, folder: Path) -> list[str]: ...
 
 
-PHASES = {"gradient": run_gradient_phase, "count": run_count_phase, "show": run_in_context_phase}
+PHASES = {"gradient": run_gradient_phase, "count": run_count_phase, "in_context": run_in_context_phase}
 
 
 # ------------------------------------------------------------------------------------------------ parts of a run
@@ -344,7 +344,7 @@ def pretrained_words(recipe: Recipe) -> Sequence[str]:
 
 
 def _open_corpus(phase: Phase) -> Corpus:
-    """A phase's text, without the passages of its evaluation sets (`without`)."""
+    """A phase's text, without the passages of its evaluation sets (`decontaminate`)."""
     if phase.kind not in PHASES:
         raise UnknownName(
             f"Phase '{phase.name}': there is no kind '{phase.kind}'.{did_you_mean(phase.kind, PHASES)} Expected "
@@ -357,12 +357,12 @@ def _open_corpus(phase: Phase) -> Corpus:
             f"Phase '{phase.name}' has no data. Name a path or a data set (`nextword data`) with --data.", key="data"
         )
     corpus = open_parallel(phase.data) if trains_on_pairs(phase.objective) else open_corpus(phase.data)
-    names = [phase.without] if isinstance(phase.without, str) else phase.without
+    names = [phase.decontaminate] if isinstance(phase.decontaminate, str) else phase.decontaminate
     if names and corpus.is_parallel:
         raise InvalidSetting(
-            f"Phase '{phase.name}': `without` cuts passages out of a text, which is not possible for pairs. Leave it "
-            "out.",
-            key="without",
+            f"Phase '{phase.name}': `decontaminate` cuts passages out of a text, which is not possible for pairs. "
+            "Leave it out.",
+            key="decontaminate",
             value=names,
         )
     return DecontaminatedCorpus(corpus, [open_corpus(name) for name in names]) if names else corpus

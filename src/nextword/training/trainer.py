@@ -3,7 +3,7 @@
     begin ──▶ step ──▶ … ──▶ validate ──▶ step ──▶ … ──▶ keep_weights
                                │ better than ever: save the model
                                ▼
-                             save ◀──▶ restore        every `save` seconds, and when interrupted
+                             save ◀──▶ restore        every `save_every` seconds, and when interrupted
 
 The trainer knows networks and objectives by their base classes alone. Everything that changes during training is one of
 its attributes: weights, optimizer, recurrent state, random state, counters and history. `save` writes all of it into
@@ -76,7 +76,7 @@ def run_gradient_phase(job: Job) -> Iterator[Event]:
         while not reason:
             trainer.step(batches)
             is_due = trainer.is_validation_due()
-            if trainer.steps_done % job.phase.log == 0 or is_due:
+            if trainer.steps_done % job.phase.log_every == 0 or is_due:
                 yield trainer.event(STEP, **trainer.measure())
             if is_due:
                 yield trainer.event(VALID, **trainer.validate())
@@ -127,7 +127,7 @@ class Trainer:
         # Budget. total_steps is 0 until minutes are turned into steps.
         self.steps_per_epoch = max(1, self.objective.batches_per_epoch(self.train_data) // phase.accumulate)
         self.total_steps = phase.steps or math.ceil(phase.epochs * self.steps_per_epoch)
-        self.validate_every = phase.validate or (
+        self.validate_every = phase.validate_every or (
             self.steps_per_epoch if phase.epochs else max(1, self.total_steps // VALIDATIONS)
         )
         self.is_budget_final = not phase.minutes
@@ -170,7 +170,7 @@ class Trainer:
     def begin(self) -> None:
         """Initialize the weights as the recipe says; turn a budget in minutes into steps."""
         torch.manual_seed(self.phase.seed)
-        initialize_weights(self.network, self.phase.initial, self.train_data.ids)
+        initialize_weights(self.network, self.phase.initialization, self.train_data.ids)
         if self.network.readout is not None:
             self.network.readout.fit_vocabulary(self.train_data.ids)  # classes, trees, proposal distributions
         if self.phase.minutes:
@@ -215,7 +215,7 @@ class Trainer:
 
     def _set_total_steps(self, total: int) -> None:
         self.total_steps = total
-        self.validate_every = self.phase.validate or -(-total // VALIDATIONS)
+        self.validate_every = self.phase.validate_every or -(-total // VALIDATIONS)
 
     # -------------------------------------------------------------------------------------------- step
 
@@ -243,7 +243,7 @@ class Trainer:
         """Clip the gradients, take the optimizer's step, and clear the gradients."""
         if self.phase.clip:
             self.grad_norm = self.optimizer.clip(self.phase.clip)
-        elif (self.steps_done + 1) % self.phase.log == 0:  # only for the log
+        elif (self.steps_done + 1) % self.phase.log_every == 0:  # only for the log
             self.grad_norm = nn.utils.get_total_norm([p.grad for p in self.network.parameters() if p.grad is not None])
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=not self.take_step.keeps_gradients)
@@ -341,7 +341,7 @@ class Trainer:
 
         A new task head has learned nothing yet, so it is not worth validating.
         """
-        is_trained = self.job.index or (self.phase.init and not self.objective.has_metrics)
+        is_trained = self.job.index or (self.phase.init_from and not self.objective.has_metrics)
         return self.valid_data is not None and bool(is_trained)
 
     def is_validation_due(self) -> bool:
@@ -414,9 +414,9 @@ class Trainer:
     # -------------------------------------------------------------------------------------------- save and restore
 
     def is_save_due(self) -> bool:
-        if self.steps_since_log and self.phase.log > 1:  # save only right after a loss was found to be finite
+        if self.steps_since_log and self.phase.log_every > 1:  # save only right after a loss was found to be finite
             return False
-        return time.perf_counter() - self.saved_at >= self.phase.save
+        return time.perf_counter() - self.saved_at >= self.phase.save_every
 
     def save(self, reason: str) -> None:
         """Write everything that changes into the run folder. `reason`: why training ended; empty: it has not."""
@@ -500,7 +500,7 @@ def _make_objective(job: Job) -> Objective[Any]:
     phase, network = job.phase, job.network
     objective = make_objective(phase.objective, phase.batches, network.vocabulary)
     objective.check(network)
-    check_initial(network, phase.initial)
+    check_initial(network, phase.initialization)
     if phase.online:
         check_online(network, phase)
     check_network_options(network, phase)
@@ -509,11 +509,11 @@ def _make_objective(job: Job) -> Objective[Any]:
 
 
 def check_initial(network: Network, options: Mapping[str, Any]) -> None:
-    """Validate a phase's `initial = { kind, scale, bias }`."""
+    """Validate a phase's `initialization = { kind, scale, bias }`."""
     kind = options.get("kind", "")
     if kind and kind not in INITIALISATIONS:
         raise UnknownName(
-            f"initial: there is no kind '{kind}'.{did_you_mean(str(kind), INITIALISATIONS)} Expected "
+            f"initialization: there is no kind '{kind}'.{did_you_mean(str(kind), INITIALISATIONS)} Expected "
             f"{', '.join(INITIALISATIONS)}.",
             name=str(kind),
             known=INITIALISATIONS,
@@ -522,14 +522,14 @@ def check_initial(network: Network, options: Mapping[str, Any]) -> None:
         if key == "bias" and value in ("", "unigram"):
             if value and (network.readout is None or network.readout.output_bias is None):
                 raise InvalidSetting(
-                    "initial: bias = 'unigram' needs an output layer with a bias per word. Leave it out.",
-                    key="initial.bias",
+                    "initialization: bias = 'unigram' needs an output layer with a bias per word. Leave it out.",
+                    key="initialization.bias",
                     value=value,
                 )
         elif key != "kind" and not (key == "scale" and isinstance(value, (int, float))):
             raise InvalidSetting(
-                f"initial: {key} = {value!r}. Expected kind, scale (a number) and bias = 'unigram'.",
-                key=f"initial.{key}",
+                f"initialization: {key} = {value!r}. Expected kind, scale (a number) and bias = 'unigram'.",
+                key=f"initialization.{key}",
                 value=value,
             )
 
@@ -562,7 +562,7 @@ def check_online(network: Network, phase: Phase) -> None:
             key="optimizer",
             value=dict(phase.optimizer),
         )
-    defaults = {"clip": 0.0, "accumulate": 1, "graphs": False, "trains": 0}
+    defaults = {"clip": 0.0, "accumulate": 1, "cuda_graphs": False, "trainable_groups": 0}
     for key, default in defaults.items():
         value = vars(phase)[key]
         if value != default:

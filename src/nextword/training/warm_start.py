@@ -1,4 +1,4 @@
-"""Warm start: begin a phase with the weights of another run (`init = RUN` in a recipe).
+"""Warm start: begin a phase with the weights of another run (`init_from = RUN` in a recipe).
 
 If the two runs have different word vocabularies, the embedding and output layer are remapped word by word:
 
@@ -38,7 +38,7 @@ MAX_NAMED = 4  # tensors in an error message
 
 
 def load_initial_weights(job: Job, tokenizer: Tokenizer) -> Sequence[str]:
-    """Load the weights of the run that the phase's `init` names. Return notes for the user."""
+    """Load the weights of the run that the phase's `init_from` names. Return notes for the user."""
     network = job.network.base
     random = network.state_dict()
     reinitialized = {name: random[name] for name in job.network.reinitialized}
@@ -48,13 +48,13 @@ def load_initial_weights(job: Job, tokenizer: Tokenizer) -> Sequence[str]:
 
 
 def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], Sequence[str]]:
-    """Return the weights of the run that `init` names, fitted to the phase's network, and notes for the user.
+    """Return the weights of the run that `init_from` names, fitted to the phase's network, and notes for the user.
 
     A recipe with `[model] extra` has special tokens that the run may lack: its embedding is resized.
     """
-    where = f"Phase '{job.phase.name}', init = {job.phase.init}"
+    where = f"Phase '{job.phase.name}', init_from = {job.phase.init_from}"
     network = job.network.base
-    run = RunFolder.open(job.phase.init)
+    run = RunFolder.open(job.phase.init_from)
     run.verify()
     if not run.has_model:
         raise RunError(
@@ -74,9 +74,9 @@ def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], 
     cls = model_class(slug)
     if issubclass(cls, Counting) or isinstance(network, Counting):
         raise InvalidSetting(
-            f"{where}: a model that counts ('{slug}') has no weights to begin with. Leave init out.",
-            key="init",
-            value=job.phase.init,
+            f"{where}: a model that counts ('{slug}') has no weights to begin with. Leave init_from out.",
+            key="init_from",
+            value=job.phase.init_from,
         )
     other = cls.load(run.path, cls.Config(**run.recipe.model), vocabulary(run_tokenizer, spellings=True))
     if network.is_backward != other.is_backward:
@@ -94,7 +94,7 @@ def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], 
     if other_vocabulary:
         tensors, note = remap_vocabulary(other, run_tokenizer, tokenizer, where)
         tensors |= {name: t for name, t in network.state_dict().items() if name.startswith(PROPOSAL)}
-        notes = (f"initial weights from {job.phase.init}; {note}",)
+        notes = (f"initial weights from {job.phase.init_from}; {note}",)
     _check_shapes(tensors, network, where, slug)
     return tensors, notes
 
@@ -125,8 +125,8 @@ def _check_shapes(tensors: dict[str, Tensor], network: Network, where: str, slug
     more = f"; and {len(wrong) - MAX_NAMED} more" if len(wrong) > MAX_NAMED else ""
     raise InvalidSetting(
         f"{where}: the weights of that run ('{slug}') do not fit this network: {named}{more}. Copy [model] from its "
-        "recipe.toml, or leave init out.",
-        key="init",
+        "recipe.toml, or leave init_from out.",
+        key="init_from",
     )
 
 

@@ -80,10 +80,10 @@ def test_text_shorter_than_a_block_is_rejected() -> None:
 MODEL = {"width": 16, "layers": 2, "heads": 2, "window": 8, "dropout": 0.0}
 PHASE = {
     "batches": {"kind": "blocks", "rows": 4, "length": 8},
-    "optimizer": {"kind": "adamw", "rate": 0.01, "decay": 0.1, "decayed": "matrices"},
+    "optimizer": {"kind": "adamw", "rate": 0.01, "weight_decay": 0.1, "decay_on": "matrices"},
     "schedule": {"kind": "cosine", "warmup": 0.1},
     "clip": 1.0,
-    "log": 1,
+    "log_every": 1,
 }
 
 

@@ -74,7 +74,7 @@ def test_all_epochs_together_read_every_window_once(layout: Shifted, length: int
 
 def test_token_stands_once_at_every_place() -> None:
     places: dict[int, Counter[int]] = {}
-    for epoch in epochs(Shifted(1, 5, by=3), np.arange(41), 5):
+    for epoch in epochs(Shifted(1, 5, shift=3), np.arange(41), 5):
         for batch in epoch:
             for place, token in enumerate(batch.inputs.ids[0].tolist()):
                 places.setdefault(token, Counter())[place] += 1
@@ -109,7 +109,7 @@ def test_carried_state_is_that_of_the_token_before() -> None:
     torch.manual_seed(0)
     network = LSTM(RecurrentConfig(width=8), Vocabulary(12, 11)).eval()
     ids = np.random.default_rng(0).integers(0, 11, 60)
-    objective = CausalObjective({"kind": "shifted", "rows": 2, "length": 7, "by": 2})
+    objective = CausalObjective({"kind": "shifted", "rows": 2, "length": 7, "shift": 2})
     table = torch.from_numpy(ids.reshape(2, 30))
     with torch.no_grad():
         at_once, _ = network.score(table, torch.tensor([30, 30]), None)
@@ -174,7 +174,16 @@ def test_tiny_texts_make_at_most_two_pieces_an_epoch(length: int) -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("rows", 0), ("length", 0), ("by", 0), ("by", 71), ("by", 1.5), ("by", True), ("by", 10), ("overlapping", 1)],
+    [
+        ("rows", 0),
+        ("length", 0),
+        ("shift", 0),
+        ("shift", 71),
+        ("shift", 1.5),
+        ("shift", True),
+        ("shift", 10),
+        ("overlapping", 1),
+    ],
 )
 def test_invalid_settings_are_rejected(key: str, value: object) -> None:
     with pytest.raises(InvalidSetting) as error:
@@ -183,7 +192,7 @@ def test_invalid_settings_are_rejected(key: str, value: object) -> None:
 
 
 def test_overlapping_windows_may_move_by_a_divisor_of_their_length() -> None:
-    assert Shifted(by=10, overlapping=True).by == 10
+    assert Shifted(shift=10, overlapping=True).shift == 10
 
 
 def test_too_short_text_is_rejected() -> None:

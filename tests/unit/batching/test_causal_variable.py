@@ -37,9 +37,9 @@ LAYOUTS = st.builds(
     Variable,
     rows=st.integers(1, 6),
     length=st.integers(1, 30),
-    spread=st.floats(0, 10),
-    half=st.floats(0, 1),
-    least=st.integers(1, 8),
+    length_std=st.floats(0, 10),
+    half_probability=st.floats(0, 1),
+    min_length=st.integers(1, 8),
 )
 
 
@@ -55,7 +55,7 @@ def test_every_token_is_predicted_once_an_epoch(layout: Variable, length: int, s
         n = b.targets.shape[1]
         assert torch.equal(b.targets, b.inputs.ids + 1)  # the next token, in a text that counts
         assert b.scale == n / layout.length
-    assert all(b.targets.shape[1] >= layout.least for b in batches[:-1])  # the last is what is left
+    assert all(b.targets.shape[1] >= layout.min_length for b in batches[:-1])  # the last is what is left
     assert batches[-1].targets.shape[1] >= 1
 
 
@@ -91,19 +91,21 @@ def test_lengths_follow_the_distribution_of_the_paper() -> None:
     assert lengths[~short].std() == pytest.approx(5, abs=0.15)
     assert lengths[short].std() == pytest.approx(5, abs=0.5)
     assert layout.batches_per_epoch(np.zeros(40_000 * 20)) == pytest.approx(len(lengths) / 40 + 1, rel=0.02)
-    all_alike = Variable(1, 10, spread=0, half=0)
+    all_alike = Variable(1, 10, length_std=0, half_probability=0)
     assert all_alike.segments(101, 1, 0) == [(10 * i, 10) for i in range(10)]
     assert all_alike.batches_per_epoch(np.zeros(101)) == 10
 
 
 def test_only_the_last_segment_is_shorter_than_the_least() -> None:
-    lengths = [n for epoch in range(50) for _, n in Variable(1, 6, spread=5).segments(400, 1, epoch)[:-1]]
+    lengths = [n for epoch in range(50) for _, n in Variable(1, 6, length_std=5).segments(400, 1, epoch)[:-1]]
     assert min(lengths) == 5
     assert lengths.count(5) > len(lengths) / 4
 
 
 def test_objective_has_variable_batches_and_scales_the_rate() -> None:
-    objective = CausalObjective({"kind": "variable", "rows": 2, "length": 8, "spread": 2.0, "half": 0.2, "least": 2})
+    objective = CausalObjective(
+        {"kind": "variable", "rows": 2, "length": 8, "length_std": 2.0, "half_probability": 0.2, "min_length": 2}
+    )
     ids = np.arange(200)
     batches = list(islice(objective.batches(Stream.from_ids(ids), 1, 0), 10))
     assert objective.batches_per_epoch(Stream.from_ids(ids)) == round(
@@ -130,7 +132,15 @@ def test_too_short_text_is_rejected() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("rows", 0), ("length", 0), ("least", 0), ("spread", -1.0), ("half", 1.5), ("half", -0.1)]
+    ("key", "value"),
+    [
+        ("rows", 0),
+        ("length", 0),
+        ("min_length", 0),
+        ("length_std", -1.0),
+        ("half_probability", 1.5),
+        ("half_probability", -0.1),
+    ],
 )
 def test_invalid_settings_are_rejected(key: str, value: float) -> None:
     with pytest.raises(InvalidSetting) as error:

@@ -39,7 +39,7 @@ def headed(pooling: str) -> TextHead:
 
 
 def test_every_example_is_read_once_per_epoch_with_similar_lengths() -> None:
-    text, layout = some(70), Bucketed(rows=8, stretch=3)
+    text, layout = some(70), Bucketed(rows=8, batches_per_bucket=3)
     batches = layout.batches(text, 1, 0)
     for _ in range(2):
         epoch = [next(batches) for _ in range(layout.batches_per_epoch(text))]
@@ -86,7 +86,7 @@ def test_packed_and_padded_batches_hold_the_same_texts(each: int) -> None:
 @pytest.mark.parametrize("pooling", ["last", "mean"])
 def test_filled_row_gives_the_same_outputs_and_gradients(pooling: str) -> None:
     text, chosen = some(9), np.array([4, 0, 8])
-    plain, filled = (Bucketed(length=16, fill=fill).batch(text, chosen, 0) for fill in (0, 16))
+    plain, filled = (Bucketed(length=16, pad_multiple=fill).batch(text, chosen, 0) for fill in (0, 16))
     assert filled.inputs.ids.shape[1] % 16 == 0
     assert filled.inputs.starts is not None
     assert len(filled.inputs.starts) == 5  # three texts and the one that fills up
@@ -101,7 +101,7 @@ def test_filled_row_gives_the_same_outputs_and_gradients(pooling: str) -> None:
 
 
 def test_filled_rows_have_few_shapes() -> None:
-    text, layout = some(200), Bucketed(rows=8, length=16, fill=16)
+    text, layout = some(200), Bucketed(rows=8, length=16, pad_multiple=16)
     batches = layout.batches(text, 1, 0)
     shapes = {batch_shape(next(batches)) for _ in range(25)}
     assert len(shapes) <= 6
@@ -118,7 +118,9 @@ def test_recorded_passes_learn_like_eager_ones(tmp_path: Any) -> None:
     found = []
     for graphs in (True, False):
         network = headed("last").cuda()
-        trainer = Trainer(Job(network, replace(phase, graphs=graphs), 0, text, None, False, None, torch.device("cuda")))
+        trainer = Trainer(
+            Job(network, replace(phase, cuda_graphs=graphs), 0, text, None, False, None, torch.device("cuda"))
+        )
         assert isinstance(trainer.take_step, RecordedPassesStep) == graphs
         batches = trainer.batches()
         for _ in range(40):
@@ -157,10 +159,10 @@ def test_first_takes_the_examples_of_the_first_tokens() -> None:
     [
         ({"rows": 0}, {}, "batches.rows"),
         ({"pack": "yes"}, {}, "batches.pack"),
-        ({"fill": 500}, {}, "batches.fill"),
+        ({"pad_multiple": 500}, {}, "batches.pad_multiple"),
         ({"width": 3}, {}, "batches.width"),
         ({"kind": "rows"}, {}, "batches.kind"),
-        ({}, {"language": -1}, "objective.language"),
+        ({}, {"lm_weight": -1}, "objective.lm_weight"),
     ],
 )
 def test_invalid_settings_are_rejected(batches: dict[str, Any], options: dict[str, float], key: str) -> None:

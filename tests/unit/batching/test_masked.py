@@ -93,7 +93,7 @@ def test_only_ordinary_tokens_are_masked_and_targets_are_the_originals(
     rng = np.random.default_rng(seed)
     texts = [framed(rng, n) for n in sizes]
     begins = rng.random(sum(map(len, texts))) < 0.7
-    found = mask(texts, begins, key=derive_key(seed), share=share, grams=grams, whole_words=whole)
+    found = mask(texts, begins, key=derive_key(seed), mask_fraction=share, max_ngram=grams, whole_words=whole)
     chosen = found.chosen
     assert sorted(found.at.tolist()) == np.flatnonzero(chosen).tolist()
     assert (found.before[chosen] >= 5).all()  # never a mark, nor what the tokenizer does not know
@@ -109,7 +109,7 @@ def test_only_ordinary_tokens_are_masked_and_targets_are_the_originals(
 @given(length=st.integers(1, 300), share=st.sampled_from([0.15, 0.3, 0.5]), seed=st.integers(0, 50))
 def test_share_is_right_on_average_for_any_length(length: int, share: float, seed: int) -> None:
     texts = [np.full(length, 7)] * (60_000 // length)
-    found = mask(texts, key=derive_key(seed), share=share)
+    found = mask(texts, key=derive_key(seed), mask_fraction=share)
     expected = max(share, 1 / length)
     assert abs(found.chosen.mean() - expected) < 0.005
 
@@ -127,12 +127,12 @@ def test_chosen_tokens_become_mask_random_or_stay_by_their_shares() -> None:
     assert other.max() == 999
     assert np.bincount(other, minlength=1000)[5:].max() < 30  # all alike: six of each are expected
 
-    always = mask([np.full(100, 7)] * 100, masked=1.0, replaced=0.0)
+    always = mask([np.full(100, 7)] * 100, mask_token_fraction=1.0, random_token_fraction=0.0)
     assert (always.after[always.chosen] == 4).all()
 
 
 def test_every_position_is_equally_likely() -> None:
-    found = mask([np.full(20, 7)] * 20_000, share=0.2)
+    found = mask([np.full(20, 7)] * 20_000, mask_fraction=0.2)
     places = found.chosen.reshape(-1, 20).mean(0)
     assert np.abs(places - 0.2).max() < 0.015
 
@@ -143,7 +143,7 @@ def test_whole_words_are_masked_completely(seed: int, grams: int) -> None:
     rng = np.random.default_rng(seed)
     texts = [framed(rng, int(rng.integers(60, 120))) for _ in range(8)]
     begins = rng.random(sum(map(len, texts))) < 0.6
-    found = mask(texts, begins, key=derive_key(seed), whole_words=grams == 0, grams=grams, share=0.2)
+    found = mask(texts, begins, key=derive_key(seed), whole_words=grams == 0, max_ngram=grams, mask_fraction=0.2)
     free = found.before >= 5
     for part in found.texts:
         word: list[int] = []
@@ -162,7 +162,7 @@ def test_run_of_n_words_has_weight_one_over_n() -> None:
     texts = [np.full(4000, 7) for _ in range(100)]
     begins = rng.random(400_000) < 0.5
     begins[::4000] = True
-    found = mask(texts, begins, grams=3, share=0.02)
+    found = mask(texts, begins, max_ngram=3, mask_fraction=0.02)
     word = np.cumsum(begins)
     hidden = np.unique(word[found.chosen])
     breaks = np.flatnonzero(np.diff(hidden, prepend=-1, append=hidden[-1] + 9) > 1)
@@ -173,7 +173,7 @@ def test_run_of_n_words_has_weight_one_over_n() -> None:
 
 def test_runs_do_not_cross_special_tokens() -> None:
     """Between marks there is one word each, so that no run has two: that one is hidden says nothing of the next."""
-    found = mask([np.array([2, *[7, 3] * 50])] * 400, grams=4, share=0.3)
+    found = mask([np.array([2, *[7, 3] * 50])] * 400, max_ngram=4, mask_fraction=0.3)
     words = found.chosen.reshape(400, -1)[:, 1::2]
     both = (words[:, 1:] & words[:, :-1]).mean() / words.mean()
     assert 0.27 < both < 0.31
@@ -225,13 +225,13 @@ def test_random_draws_are_uniform() -> None:
 @pytest.mark.parametrize(
     ("key", "value"),
     [
-        ("share", 0),
-        ("share", 1.5),
-        ("masked", 0.95),  # more than 1 together with replaced = 0.1
-        ("replaced", -0.1),
+        ("mask_fraction", 0),
+        ("mask_fraction", 1.5),
+        ("mask_token_fraction", 0.95),  # more than 1 together with random_token_fraction = 0.1
+        ("random_token_fraction", -0.1),
         ("whole_words", 1),
-        ("grams", 2.5),
-        ("grams", True),
+        ("max_ngram", 2.5),
+        ("max_ngram", True),
     ],
 )
 def test_invalid_settings_are_rejected(key: str, value: Any) -> None:

@@ -23,7 +23,7 @@ def test_texts_of_three_documents() -> None:
     assert segments(text, FullSentences(1, 18).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1), (c1 + c2,)]
     assert segments(text, FullSentences(1, 19).texts(sentences, 0, 0)) == [(a1 + a2 + a3, b1, c1), (c2,)]
     assert segments(text, FullSentences(1, 9).texts(sentences, 0, 0)) == [(a1 + a2,), (a3, b1), (c1,), (c2,)]
-    apart = FullSentences(1, 18, apart=True).texts(sentences, 0, 0)
+    apart = FullSentences(1, 18, separate_documents=True).texts(sentences, 0, 0)
     assert segments(text, apart) == [(a1 + a2 + a3,), (b1,), (c1 + c2,)]
 
 
@@ -106,7 +106,7 @@ def test_cut_pieces_cuts_stretches_into_rooms() -> None:
     ("layout", "key", "value"),
     [
         (FullSentences, "length", 2),
-        (FullSentences, "apart", 1),
+        (FullSentences, "separate_documents", 1),
         (PackedTexts, "tokens", 100),  # less than length = 128
         (PackedTexts, "tokens", True),
     ],

@@ -133,7 +133,7 @@ def test_pairs_of_two_documents() -> None:
     others = {"first": (c + d, d), "second": (a + b, b)}
     seen = set()
     for seed in range(60):
-        found = iter(pairs([[a, b], [c, d]], seed, length=32, short=0.0))
+        found = iter(pairs([[a, b], [c, d]], seed, length=32, short_fraction=0.0))
         for s1, s2, other in ((a, b, others["first"]), (c, d, others["second"])):
             label, (first, second) = next(found)
             assert first == s1
@@ -159,7 +159,7 @@ def test_pairs_of_two_documents() -> None:
 def test_every_label_matches_its_pair(shape: list[list[int]], room: int, seed: int, short: float) -> None:
     documents = counted(shape)
     home = {id: (d, k) for d, document in enumerate(documents) for k, id in enumerate(chain(*document))}
-    for label, (a, b) in pairs(documents, seed, length=room + 3, short=short):
+    for label, (a, b) in pairs(documents, seed, length=room + 3, short_fraction=short):
         assert len(a) + len(b) <= room
         for segment in (a, b):
             assert segment == list(range(segment[0], segment[0] + len(segment)))  # as it stands in the text
@@ -181,14 +181,14 @@ def test_every_sentence_is_read_once_in_order(counts: list[int], seed: int, fit:
     nothing is too long.)"""
     documents = counted([[4] * n for n in counts])
     read: list[int] = []
-    for label, (a, b) in pairs(documents, seed, length=4 * fit + 3, short=0.0):
+    for label, (a, b) in pairs(documents, seed, length=4 * fit + 3, short_fraction=0.0):
         read += a if label else a + b
     assert read == [id for document in documents for sentence in document for id in sentence]
 
 
 def test_half_of_the_pairs_have_a_random_second_segment() -> None:
     documents = counted([[5] * 40 for _ in range(100)])
-    found = pairs(documents, length=64, short=0.0)
+    found = pairs(documents, length=64, short_fraction=0.0)
     labels = np.array([label for label, _ in found])
     assert abs(labels.mean() - 0.5) < 0.05
     where = np.array([b[0] // 200 for label, (_, b) in found if label])
@@ -201,7 +201,7 @@ def test_one_document_in_ten_has_shorter_rows() -> None:
     documents = counted([[2] * 30 for _ in range(800)])
     for short, least, most in ((0.0, 0.0, 0.0), (0.1, 0.06, 0.14)):
         first: dict[int, int] = {}  # the size of each document's first pair, where the two belong together
-        for label, (a, b) in pairs(documents, length=63, short=short):
+        for label, (a, b) in pairs(documents, length=63, short_fraction=short):
             if (a[0] - 10) % 60 == 0 and label == 0:
                 first[a[0]] = len(a) + len(b)
         assert 300 < len(first) < 500
@@ -212,7 +212,7 @@ def test_too_long_pair_loses_tokens_of_the_longer_segment_at_either_end() -> Non
     documents = counted([[100, 3], [100, 3]])
     fronts = []
     for seed in range(60):
-        for label, (a, b) in pairs(documents, seed, length=23, short=0.0):
+        for label, (a, b) in pairs(documents, seed, length=23, short_fraction=0.0):
             if label == 1 and len(a) == 3:
                 continue  # the second sentence with a random one
             first = 10 if a[0] < 113 else 113
@@ -234,7 +234,7 @@ def test_document_of_one_sentence_gets_a_random_second_segment() -> None:
 
 def test_single_document_counts_as_two_halves() -> None:
     documents = counted([[4] * 20])
-    found = pairs(documents, length=32, short=0.0)
+    found = pairs(documents, length=32, short_fraction=0.0)
     assert {label for label, _ in found} == {0, 1}
     for label, (a, b) in found:
         assert ((a[0] < 50) is (b[0] < 50)) is (label == 0)
@@ -274,7 +274,7 @@ def test_ordered_pairs_are_consecutive_segments_of_one_document(shape: list[list
 
 def test_last_sentence_alone_is_paired_with_the_one_before() -> None:
     s = counted([[10, 10, 10]])[0]
-    found = pairs([s], length=20 + 3, pair="order", short=0.0)
+    found = pairs([s], length=20 + 3, pair="order", short_fraction=0.0)
     assert [sorted((tuple(a), tuple(b))) for _, (a, b) in found] == [
         [tuple(s[0]), tuple(s[1])],
         [tuple(s[1]), tuple(s[2])],
@@ -283,7 +283,7 @@ def test_last_sentence_alone_is_paired_with_the_one_before() -> None:
 
 def test_sentence_that_fills_the_row_is_paired_with_the_next() -> None:
     s = counted([[50, 4, 4]])[0]
-    found = pairs([s], length=20 + 3, pair="none", short=0.0)
+    found = pairs([s], length=20 + 3, pair="none", short_fraction=0.0)
     (_, (a, b)), (_, (c, d)) = found
     assert set(a) < set(s[0])
     assert len(a) == 16
@@ -306,7 +306,7 @@ def test_text_of_one_sentence_has_no_pairs() -> None:
 
 @pytest.mark.parametrize(
     ("key", "value"),
-    [("rows", 0), ("length", 4), ("length", 12.5), ("pair", "nsp"), ("short", 2), ("short", "often")],
+    [("rows", 0), ("length", 4), ("length", 12.5), ("pair", "nsp"), ("short_fraction", 2), ("short_fraction", "often")],
 )
 def test_invalid_settings_are_rejected(key: str, value: object) -> None:
     with pytest.raises(InvalidSetting) as error:

@@ -80,30 +80,30 @@ def test_epoch_has_every_pair_once_and_batch_depends_on_seed_and_step_alone() ->
 def test_too_long_pairs_are_left_out_cut_or_rejected() -> None:
     mostly = pairs_of([(4, 3)] * 6 + [(30, 3)] * 2)
     assert len(Sequences(length=10).fitting(mostly)) == 6
-    assert len(Sequences(length=10, long="leave").fitting(pairs_of([(4, 3)] + [(30, 3)] * 9))) == 1
+    assert len(Sequences(length=10, overflow="drop").fitting(pairs_of([(4, 3)] + [(30, 3)] * 9))) == 1
     for long, text in (("error", mostly), ("", pairs_of([(4, 3)] + [(30, 3)] * 9))):
-        with pytest.raises(InvalidSetting, match="long=cut"):
-            Sequences(length=10, long=long).fitting(text)
+        with pytest.raises(InvalidSetting, match="overflow=truncate"):
+            Sequences(length=10, overflow=long).fitting(text)
     with pytest.raises(InvalidSetting, match="30 tokens"):
         Sequences(length=10).fitting(pairs_of([(30, 3)]))
-    cut = Sequences(length=10, long="cut").fitting(mostly)
+    cut = Sequences(length=10, overflow="truncate").fitting(mostly)
     assert len(cut) == 8
     assert cut.side(0, 7).tolist() == [17] * 9 + [1]  # the end stays
     assert cut.sizes[0].tolist() == [4] * 6 + [10] * 2
     longest = {
-        long: max(b.inputs.source.ids.shape[1] for b in Sequences(length=10, long=long).validation_batches(mostly))  # type: ignore[union-attr]
-        for long in ("leave", "cut")
+        long: max(b.inputs.source.ids.shape[1] for b in Sequences(length=10, overflow=long).validation_batches(mostly))  # type: ignore[union-attr]
+        for long in ("drop", "truncate")
     }
-    assert longest == {"leave": 30, "cut": 10}  # validation leaves none out
+    assert longest == {"drop": 30, "truncate": 10}  # validation leaves none out
     with pytest.raises(InvalidSetting) as error:
-        Sequences(long="snip")
-    assert error.value.key == "batches.long"
+        Sequences(overflow="snip")
+    assert error.value.key == "batches.overflow"
 
 
 def test_invalid_settings_are_rejected() -> None:
     with pytest.raises(InvalidSetting) as error:
-        Seq2SeqObjective({"pack": True}, sampled=0.2)
-    assert error.value.key == "objective.sampled"
+        Seq2SeqObjective({"pack": True}, scheduled_sampling=0.2)
+    assert error.value.key == "objective.scheduled_sampling"
     with pytest.raises(InvalidSetting) as error:
         Seq2SeqObjective({"packs": True})
     assert error.value.key == "batches.packs"

@@ -79,7 +79,7 @@ def test_corpus_that_is_all_contaminated_raises(tmp_path: Path) -> None:
 def test_recipe_with_without_trains_on_clean_text(corpora: tuple[str, str], tmp_path: Path) -> None:
     mine, theirs = corpora
     changes = ["tokenizer.kind=words", f"phase.0.data={mine}", "phase.0.steps=2"]
-    for name, more in (("whole", []), ("without", [f'phase.0.without=["{theirs}"]'])):
+    for name, more in (("whole", []), ("without", [f'phase.0.decontaminate=["{theirs}"]'])):
         list(train_events(load_recipe("lstm/tiny", [*changes, *more]), tmp_path / name, device="cpu"))
     vocabulary = {name: (tmp_path / name / "tokenizer.json").read_text() for name in ("whole", "without")}
     assert "judges" in vocabulary["whole"]

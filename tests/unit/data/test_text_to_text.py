@@ -230,14 +230,14 @@ def test_mixture_is_drawn_at_its_rates(here: Path) -> None:
     counts = [len(part) for part in text.parts]
     assert counts[:2] == [40, 200 - len(pairs("tasks:mrpc", "valid"))]
     assert text.rates == pytest.approx(Mixing(100).shares(counts))
-    layout = Sequences(rows=5, length=60, long="cut")
+    layout = Sequences(rows=5, length=60, overflow="cut")
     fitted = layout.fitting(text)
     order = fitted.draw_order(np.random.default_rng(0), 3, 0)
     of = np.searchsorted(fitted.starts, order, side="right") - 1
     assert np.bincount(of).tolist() == list(fitted.quotas)
     assert fitted.quotas[:2] == (40, 100)
     for pack in (False, True):
-        layout = Sequences(rows=5, length=60, long="cut", pack=pack)
+        layout = Sequences(rows=5, length=60, overflow="cut", pack=pack)
         batches = layout.batches(text, 3, 0)
         some = [next(batches) for _ in range(layout.batches_per_epoch(text) + 3)]
         again = next(layout.batches(text, 3, len(some) - 1))

@@ -276,7 +276,7 @@ def test_dynamic_evaluation_learns_a_repetitive_text(tmp_path: Path, kind: str) 
     train = walk(20, 4000, seed=3)
     model, _ = trained(
         tmp_path / "run", "lstm", {"width": 16}, 21, train, batches={"kind": "rows", "rows": 16, "length": 20},
-        optimizer={"kind": "adam", "rate": 0.01}, steps=60, log=60, save=1e9,
+        optimizer={"kind": "adam", "rate": 0.01}, steps=60, log_every=60, save_every=1e9,
     )  # fmt: skip
     figure = np.tile(np.array([0, 2, 3, 6, 7, 9, 12, 13, 15, 18], np.uint8), 80)
     statistics = collect_statistics(model, train) if kind == "rms" else None

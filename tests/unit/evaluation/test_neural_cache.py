@@ -188,7 +188,7 @@ def test_cache_helps_with_recurring_names(tmp_path: Any) -> None:
     model, _ = trained(
         tmp_path / "run", "lstm", {"width": 16}, 45, passages(100, 0),
         batches={"kind": "rows", "rows": 16, "length": 20}, optimizer={"kind": "adam", "rate": 0.01}, steps=150,
-        log=60, save=1e9,
+        log_every=60, save_every=1e9,
     )  # fmt: skip
     cache = search_cache_settings(read_blocks(model, passages(50, 1)), CacheSettings(window=30))
     nats, without = cache_nats(read_blocks(model, passages(50, 2)), cache)

@@ -28,7 +28,7 @@ def network(slug: str = "gpt2") -> Any:
     vocabulary = Vocabulary(SIZE, 0)
     made: Any = GPT2(GPT2Config(**SHAPE), vocabulary)
     if slug == "gpt3":
-        made = GPT3(GPT3Config(**SHAPE, band=3), vocabulary)
+        made = GPT3(GPT3Config(**SHAPE, local_window=3), vocabulary)
     for p in made.parameters():
         nn.init.normal_(p, std=0.3)
     return made.eval()

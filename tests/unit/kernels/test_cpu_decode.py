@@ -56,7 +56,7 @@ KINDS = [
     ("gpt2", {"bias": False}),
     ("gpt2", {"layers": 1, "heads": 1, "width": 16}),
     ("gpt1", {}),
-    ("gpt3", {"band": 5}),
+    ("gpt3", {"local_window": 5}),
     ("gpt2", {"bits": 8}),
     ("gpt1", {"bits": 8}),
 ]

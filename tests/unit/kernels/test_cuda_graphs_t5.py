@@ -23,7 +23,9 @@ DEVICES = ["cpu", "cuda"]
 
 def network(gated: bool = False) -> Any:
     torch.manual_seed(3)
-    config = T5Config(width=16, layers=2, decoder_layers=3, heads=2, head=8, inner=32, gated=gated, dropout=0.0)
+    config = T5Config(
+        width=16, layers=2, decoder_layers=3, heads=2, head_width=8, ffn_width=32, gated=gated, dropout=0.0
+    )
     made = T5(config, Vocabulary(SIZE, 0))
     for p in made.parameters():
         nn.init.normal_(p, std=0.4)

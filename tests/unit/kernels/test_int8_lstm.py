@@ -257,7 +257,7 @@ def test_refused(tmp_path: Path) -> None:
         AWDConfig(bits=4)
     for core in ("gru", "qrnn"):
         with raises(InvalidSetting, key="model.bits"):
-            AWDConfig(core=core, bits=8)
+            AWDConfig(cell=core, bits=8)
     job = small_job(tmp_path / "run", "awd-lstm", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
     with raises(InvalidSetting, key="model.bits"):
         Trainer(job)

@@ -194,7 +194,7 @@ def test_one_mask_serves_all_steps_and_the_gradient_passes_through_it(way: str, 
 
 def network(core: str = "lstm", seed: int = 0, **shares: float) -> AWDLSTM:
     torch.manual_seed(seed)
-    config = AWDConfig(embedding=6, width=8, layers=3, core=core, **{**NONE, **shares})
+    config = AWDConfig(embedding=6, width=8, layers=3, cell=core, **{**NONE, **shares})
     return AWDLSTM(config, Vocabulary(SIZE, 0)).double()
 
 

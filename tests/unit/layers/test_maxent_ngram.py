@@ -204,7 +204,7 @@ def test_gradients_by_finite_differences(kind: str, size: int) -> None:
 
 OPTIMIZERS: list[dict[str, Any]] = [
     {"kind": "sgd", "rate": 0.5},
-    {"kind": "sgd", "rate": 0.5, "decay": 0.01},
+    {"kind": "sgd", "rate": 0.5, "weight_decay": 0.01},
     {"kind": "adam", "rate": 0.01},
     {"kind": "nt-asgd", "rate": 0.5, "start": 3},
 ]
@@ -214,7 +214,8 @@ def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:
     model = {"width": 6, "readout": {"kind": "classes"}, "direct": {"size": 5_000, "order": 4}}
     phase: dict[str, Any] = {
         "batches": {"kind": "rows", "rows": 4, "length": 5}, "optimizer": {"kind": "sgd", "rate": 0.5},
-        "initial": {"kind": "uniform", "scale": 0.1}, "clip": 1.0, "steps": 20, "log": 5, "validate": 10,
+        "initialization": {"kind": "uniform", "scale": 0.1}, "clip": 1.0, "steps": 20, "log_every": 5,
+        "validate_every": 10,
     }  # fmt: skip
     ids, valid = walk(19, 500), walk(19, 200, seed=1)
     whole, events = trained(tmp_path / "whole", "rnn", model, 20, ids, valid, **phase)
@@ -247,7 +248,7 @@ def test_a_network_of_one_unit_learns_trigrams(tmp_path: Path) -> None:
     ids = np.array(text, np.uint8)
     phase: dict[str, Any] = {
         "objective": {"kind": "causal", "reduce": "sequence"}, "batches": {"kind": "rows", "rows": 8, "length": 10},
-        "optimizer": {"kind": "sgd", "rate": 0.5}, "clip": 5.0, "steps": 100, "validate": 100, "log": 50,
+        "optimizer": {"kind": "sgd", "rate": 0.5}, "clip": 5.0, "steps": 100, "validate_every": 100, "log_every": 50,
     }  # fmt: skip
     nats = {}
     for order in (0, 2, 3):

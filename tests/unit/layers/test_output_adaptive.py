@@ -26,7 +26,7 @@ def rows(number: int = 40) -> tuple[Tensor, Tensor]:
 def test_values_and_gradients_are_torchs(bias: bool, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(softmax.PLAIN, "cpu", 1 << 20 if few else -1)  # through torch's functions, and through ours
     peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, SIZE, [4, 12], div_value=2.0, head_bias=bias)
-    layer = AdaptiveSoftmax(WIDTH, SIZE, [4, 12], divide=2.0, bias=bias)
+    layer = AdaptiveSoftmax(WIDTH, SIZE, [4, 12], div_value=2.0, bias=bias)
     names = {"head.weight": "head_weight", "head.bias": "head_bias"}
     weights = {names.get(name, name): t for name, t in peer.state_dict().items()}
     layer.load_state_dict({**layer.state_dict(), **weights})

@@ -26,7 +26,7 @@ from tests.support.errors import raises
 
 PIECES = [b"", b"\n", b" a", b" cat", b" \xc3\xa9t\xc3\xa9"]
 WORDS = Vocabulary(5, 1, {"<unk>": 0, "<eos>": 1}, pieces=PIECES)
-SMALL = {"filters": [[1, 3], [2, 4]], "characters": 5, "highway": 1}
+SMALL = {"filters": [[1, 3], [2, 4]], "character_width": 5, "highway": 1}
 
 
 def test_words_are_spelled_between_marks() -> None:
@@ -136,8 +136,8 @@ def test_the_network_wants_what_it_knows() -> None:
         make_embedding(6, WORDS, {"filter": 3})
     with raises(InvalidSetting, key="characters.filters"):
         make_embedding(6, WORDS, {"filters": [[1]]})
-    with raises(InvalidSetting, key="characters.longest"):
-        make_embedding(6, WORDS, {"filters": [[9, 1]], "longest": 8})
+    with raises(InvalidSetting, key="characters.max_word_length"):
+        make_embedding(6, WORDS, {"filters": [[9, 1]], "max_word_length": 8})
     with raises(InvalidSetting, key="model.characters"):
         make_embedding(6, WORDS, {"filters": 3})
     assert isinstance(make_embedding(6, WORDS, {}), torch.nn.Embedding)

@@ -96,7 +96,7 @@ def test_a_network_says_how_many_rows_there_are() -> None:
     network = AWDLSTM(config, Vocabulary(SIZE, 0)).train()
     ids = torch.randint(SIZE, (4, 8))
     for targets in (ids[:, 1:], ids[:, 4:]):
-        loss = CausalObjective({}, activation=2.0, temporal=1.0).loss(
+        loss = CausalObjective({}, activation_penalty=2.0, temporal_penalty=1.0).loss(
             network, Batch(Inputs(ids[:, :-1]), targets), None
         )
         loss.value.backward()

@@ -32,8 +32,8 @@ PHASE: dict[str, Any] = {
     "batches": {"kind": "rows", "rows": 8, "length": 10},
     "optimizer": {"kind": "adam", "rate": 0.01},
     "steps": 60,
-    "log": 10,
-    "validate": 30,
+    "log_every": 10,
+    "validate_every": 30,
 }
 
 
@@ -65,7 +65,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> No
         return asked == 17
 
     data = (walk(SIZE - 1, 2000), walk(SIZE - 1, 600, seed=1))
-    phase = {**PHASE, "log": 1, "steps": 30}
+    phase = {**PHASE, "log_every": 1, "steps": 30}
     straight, _ = trained(tmp_path / "straight", "rnn", model, SIZE, *data, **phase)
     trained(tmp_path / "broken", "rnn", model, SIZE, *data, stop=stop, **phase)
     broken, _ = trained(tmp_path / "broken", "rnn", model, SIZE, *data, **phase)
@@ -85,11 +85,15 @@ def test_classes_come_from_the_training_text(tmp_path: Path) -> None:
 
 def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
     model = {"width": 8, "readout": {"kind": "tree"}}
-    job = small_job(tmp_path / "run", "rnn", model, SIZE, walk(SIZE - 1, 900), initial={"bias": "unigram"}, **PHASE)
+    job = small_job(
+        tmp_path / "run", "rnn", model, SIZE, walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
+    )
     with raises(InvalidSetting, key="initial.bias"):
         Trainer(job)
     model = {"width": 8, "readout": {"kind": "sampled"}}
-    job = small_job(tmp_path / "other", "rnn", model, SIZE, walk(SIZE - 1, 900), initial={"bias": "unigram"}, **PHASE)
+    job = small_job(
+        tmp_path / "other", "rnn", model, SIZE, walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
+    )
     trainer = Trainer(job)
     trainer.begin()
     assert job.network.readout.output_bias.argmin() == SIZE - 1  # never seen
@@ -136,7 +140,7 @@ def test_the_rate_is_halved_from_the_first_slow_validation_on() -> None:
 @pytest.mark.parametrize("name", ["rnn/mikolov-ptb", "lstm/sundermeyer-ptb"])
 def test_recipes_with_classes_train(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
-    small = ["phase.0.steps=120", "model.width=16", "tokenizer.size=500", "phase.0.data=python", "phase.0.log=30"]
+    small = ["phase.0.steps=120", "model.width=16", "tokenizer.size=500", "phase.0.data=python", "phase.0.log_every=30"]
     events = list(train_events(load_recipe(name, small), tmp_path / "run", device="cpu"))
     losses = [e.values["loss"] for e in events if e.kind == "step"]
     assert losses[-1] < losses[0] < np.log(500) + 1

@@ -53,7 +53,7 @@ def ngram(**config: Any) -> NGram:
 MODELS = {
     "gpt1": lambda: lively(GPT1(GPT1Config(**SHAPE), VOCABULARY)),
     "gpt2": lambda: lively(GPT2(GPT2Config(**SHAPE), VOCABULARY)),
-    "gpt3": lambda: lively(GPT3(GPT3Config(**SHAPE, band=8), VOCABULARY)),
+    "gpt3": lambda: lively(GPT3(GPT3Config(**SHAPE, local_window=8), VOCABULARY)),
     "lstm": lambda: lively(LSTM(RecurrentConfig(width=16, layers=2), VOCABULARY)),
     "lstm with words beside": lambda: lively(
         LSTM(RecurrentConfig(width=16, direct={"order": 3, "size": 600}), VOCABULARY)

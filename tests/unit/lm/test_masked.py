@@ -191,7 +191,7 @@ def test_fill_reads_the_nearest_tokens_of_a_long_text(lm: MaskedLM) -> None:
 
 def test_xlnet_fills_blanks_and_embeds_bidirectionally() -> None:
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, TALE * 20)
-    lm = wrap_network(lively(XLNet, tokenizer, inner=32, memory=8), tokenizer)
+    lm = wrap_network(lively(XLNet, tokenizer, ffn_width=32, memory=8), tokenizer)
     assert isinstance(lm, CausalLM)
     assert {"generate", "fill"} <= lm.can
     assert lm.next("the", "sat on the mat", k=3) != lm.next("the", "slept", k=3)

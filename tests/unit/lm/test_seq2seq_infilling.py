@@ -84,7 +84,9 @@ def lm(request: pytest.FixtureRequest) -> Seq2SeqLM:
     """A network of random weights that say something."""
     tokenizer = train_tokenizer({"kind": "unigram", "size": 60, "sentinels": request.param}, TEXTS)
     torch.manual_seed(0)
-    network = T5(T5Config(width=16, layers=1, heads=2, head=8, inner=24, dropout=0.0), vocabulary(tokenizer)).eval()
+    network = T5(
+        T5Config(width=16, layers=1, heads=2, head_width=8, ffn_width=24, dropout=0.0), vocabulary(tokenizer)
+    ).eval()
     return Seq2SeqLM(network, tokenizer)
 
 

@@ -65,7 +65,7 @@ def test_as_many_as_in_the_released_weights(name: str) -> None:
 )
 def test_sharing_saves_as_much_as_in_table_4_of_albert(share: str, narrow: int, wide: int) -> None:
     recipe = load_recipe("albert/base")
-    assert counted(recipe, share=share) / 1e6 == pytest.approx(narrow, abs=1.0)
-    assert counted(recipe, share=share, embedding=768) / 1e6 == pytest.approx(
+    assert counted(recipe, sharing=share) / 1e6 == pytest.approx(narrow, abs=1.0)
+    assert counted(recipe, sharing=share, embedding=768) / 1e6 == pytest.approx(
         wide, abs=2.5
     )  # the paper counts no heads

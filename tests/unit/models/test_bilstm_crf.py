@@ -38,7 +38,13 @@ WORDS = [
     ["a", "very-very-very-long-word-that-goes-on-and-on-and-on", "é"],
 ]
 SPEC = {"kind": "lexicon", "size": 50, "whole": True, "digits": True}
-SMALL: dict[str, Any] = {"words": 8, "letters": 6, "filters": [[2, 4], [3, 5]], "width": 7, "longest": 20}
+SMALL: dict[str, Any] = {
+    "vector_width": 8,
+    "character_width": 6,
+    "filters": [[2, 4], [3, 5]],
+    "width": 7,
+    "max_word_length": 20,
+}
 TAGS = ("O", "B-X", "E-X", "I-X", "S-X")
 
 
@@ -105,9 +111,9 @@ def test_how_words_are_capitalised() -> None:
     "more",
     [
         {},
-        {"characters": "lstm", "inner": 3, "layers": 2},
-        {"characters": "", "capitals": 4},
-        {"words": 0},
+        {"characters": "lstm", "character_lstm_width": 3, "layers": 2},
+        {"characters": "", "capitalization_width": 4},
+        {"vector_width": 0},
         {"characters": ""},
     ],
 )
@@ -140,7 +146,7 @@ def test_dropout_is_the_same_for_all_words_of_a_sentence() -> None:
 
 def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("german 1 2 3\nseldom 4 5 6\n")
-    config = TaggerConfig(**SMALL | {"vectors": str(tmp_path / "v.txt"), "words": 3, "tuned": False})
+    config = TaggerConfig(**SMALL | {"vectors": str(tmp_path / "v.txt"), "vector_width": 3, "finetune_vectors": False})
     known = train_tokenizer(SPEC, ["German call"], words=Tagger.pretrained_words(config))
     encoder = Tagger(config, vocabulary(known, spellings=True))
     encoder.load_pretrained_embeddings()
@@ -148,8 +154,8 @@ def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_pa
     found = encoder.embedding.weight[torch.from_numpy(known.encode("German call seldom never").ids)]
     assert found.tolist() == [[1, 2, 3], [0, 0, 0], [4, 5, 6], [0, 0, 0]]
     assert not encoder.embedding.weight.requires_grad
-    with raises(InvalidSetting, key="words"):
-        Tagger(replace(config, words=5), vocabulary(known, spellings=True)).load_pretrained_embeddings()
+    with raises(InvalidSetting, key="vector_width"):
+        Tagger(replace(config, vector_width=5), vocabulary(known, spellings=True)).load_pretrained_embeddings()
 
 
 def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
@@ -179,8 +185,8 @@ def test_a_tokenizer_that_cuts_words_is_refused() -> None:
     [
         ({"characters": "rnn"}, "model.characters"),
         ({"filters": [[3]]}, "model.filters"),
-        ({"words": 0, "characters": ""}, "model.words"),
-        ({"contextual_at": "middle"}, "model.contextual_at"),
+        ({"vector_width": 0, "characters": ""}, "model.vector_width"),
+        ({"contextual_place": "middle"}, "model.contextual_place"),
     ],
 )
 def test_invalid_settings_are_refused(more: dict[str, Any], key: str) -> None:
@@ -208,7 +214,7 @@ def test_the_mix_is_the_formula() -> None:
 
 @pytest.mark.parametrize("place", ["input", "output", "both"])
 def test_vectors_in_context_go_in_where_they_are_asked_for(place: str) -> None:
-    more = {"contextual": "runs/x", "contextual_layers": 2, "contextual_width": 6, "contextual_at": place}
+    more = {"contextual": "runs/x", "contextual_layers": 2, "contextual_width": 6, "contextual_place": place}
     encoder = network(**more)
     assert sorted(encoder.mixes) == sorted({"input", "output"} if place == "both" else {place})
     given = np.random.default_rng(0).normal(size=(2, sum(map(len, WORDS)), 6)).astype(np.float16)
@@ -258,11 +264,11 @@ def test_a_softmax_is_the_sum_over_words_and_a_tag_never_seen_costs_nothing() ->
 
 
 def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
-    encoder = network(unknown=0.5, dropout=0.0)
+    encoder = network(unk_probability=0.5, dropout=0.0)
     batch = batch_of(encoder, WORDS[:2])
     calm = encoder.encode(batch.inputs)[0][0]
     torch.testing.assert_close(encoder.encode(batch.inputs)[0][0], calm)
-    words = SMALL["words"]
+    words = SMALL["vector_width"]
     assert encoder.embedding is not None
     nobody = encoder.embedding.weight[encoder.vocabulary.special["<unk>"]]
     encoder.train()
@@ -274,13 +280,13 @@ def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
     assert (gone | kept).all()
     assert 0.4 < gone.float().mean() < 0.6
     torch.testing.assert_close(several[..., words:], calm[..., words:].expand(200, -1, -1, -1))
-    with raises(InvalidSetting, key="model.unknown"):
-        network(unknown=1.0)
+    with raises(InvalidSetting, key="model.unk_probability"):
+        network(unk_probability=1.0)
 
 
 def test_a_tagger_says_what_it_mixes() -> None:
     assert network().mix_weights == {}
-    encoder = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_at="both")
+    encoder = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_place="both")
     with torch.no_grad():
         encoder.mixes["input"].w.copy_(torch.tensor([0.0, 1.0, 0.0]))
     shares, gamma = encoder.mix_weights["input"]

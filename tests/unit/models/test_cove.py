@@ -142,7 +142,7 @@ def test_the_best_of_a_beam_copy_unknown_words_as_its_first_does(lm: Any, monkey
 def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: Path) -> None:
     (tmp_path / "queen.txt").write_text("queen" + " 1" * WIDTH)
     bytes_ = ["tokenizer={ kind = 'bytes' }", f"model.vectors={tmp_path / 'queen.txt'}"]
-    for changes in (["model.vector_width=8"], ["model.vectors=none.txt"], ["model.reverse=true"], bytes_):
+    for changes in (["model.vector_width=8"], ["model.vectors=none.txt"], ["model.reverse_source=true"], bytes_):
         with pytest.raises(NextwordError):
             list(train_events(recipe_of(place, *changes), tmp_path / "run", device="cpu"))
         assert not (tmp_path / "run").exists()

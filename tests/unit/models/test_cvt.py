@@ -32,11 +32,11 @@ from tests.support.errors import raises
 TAGS = ("O", "B-A", "E-A", "I-A", "S-A")
 WORDS = [["one", "two", "three", "four", "five", "six"], ["seven", "eight", "nine"]]
 SMALL: dict[str, Any] = {
-    "words": 6,
-    "letters": 4,
+    "vector_width": 6,
+    "character_width": 4,
     "filters": [[2, 3], [3, 3]],
     "width": 10,
-    "inner": 8,
+    "second_width": 8,
     "projection": 7,
     "dropout": 0.5,
 }
@@ -116,8 +116,8 @@ def test_widths_are_those_of_the_paper() -> None:
     layers, _ = network.encode(batch_of(headed()).inputs)
     assert [layer.shape[-1] for layer in layers] == network.widths
     config = CVTConfig()
-    assert (config.letters, config.filters, config.longest) == (50, [[2, 100], [3, 100], [4, 100]], 20)
-    assert (config.width, config.inner, config.projection, config.dropout) == (1024, 512, 512, 0.5)
+    assert (config.character_width, config.filters, config.max_word_length) == (50, [[2, 100], [3, 100], [4, 100]], 20)
+    assert (config.width, config.second_width, config.projection, config.dropout) == (1024, 512, 512, 0.5)
 
 
 def test_the_first_lstm_is_two_networks_side_by_side() -> None:
@@ -214,7 +214,7 @@ def test_a_target_is_the_same_each_time_while_training() -> None:
 
 
 def test_tags_teach_the_primary_head_of_their_task_alone_and_are_smoothed() -> None:
-    views, objective = headed(2, dropout=0.0).train(), CrossViewObjective({}, smoothing=0.1)
+    views, objective = headed(2, dropout=0.0).train(), CrossViewObjective({}, label_smoothing=0.1)
     batch = batch_of(views, part=1)
     loss = objective.loss(views, batch, None)
     there = batch.targets != IGNORE
@@ -251,9 +251,9 @@ def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
 def test_what_does_not_fit_is_said() -> None:
     with raises(Unsupported, ability="views"):
         CrossViewHead(Tagger(TaggerConfig(), vocabulary(tokenizer(), spellings=True)), CrossViewConfig())
-    with raises(InvalidSetting, key="objective.smoothing"):
-        CrossViewObjective({}, smoothing=1.5)
-    with raises(InvalidSetting, key="objective.sentences"):
-        CrossViewObjective({}, sentences=0)
+    with raises(InvalidSetting, key="objective.label_smoothing"):
+        CrossViewObjective({}, label_smoothing=1.5)
+    with raises(InvalidSetting, key="objective.max_sentences"):
+        CrossViewObjective({}, max_sentences=0)
     with raises(InvalidSetting, key="model.width"):
         CVTConfig(width=0)

@@ -28,7 +28,7 @@ VOCABULARY = Vocabulary(SIZE, BEGIN, {}, end=END)
 
 def network(**more: Any) -> CVTSeq2Seq:
     torch.manual_seed(0)
-    own = {"width": 10, "embedding": 6, "encoder": 5, "dropout": 0.5, **more}
+    own = {"width": 10, "embedding": 6, "encoder_width": 5, "dropout": 0.5, **more}
     made = CVTSeq2Seq(CVTSeq2SeqConfig(**own), VOCABULARY)
     with torch.no_grad():
         made.readout.matrix.mul_(20)  # what it says is not all alike
@@ -72,7 +72,7 @@ def test_what_is_written_is_the_likeliest_word_by_word_with_nothing_dropped() ->
 
 @pytest.mark.parametrize("targets", ["soft", "hard"])
 def test_the_loss_is_the_formula_and_teaches_all_but_the_primary_decoder(targets: str) -> None:
-    made = network(dropout=0.0, zeroed=0.0).train()
+    made = network(dropout=0.0, attention_dropout=0.0).train()
     loss = CrossViewSeq2SeqObjective({"length": 7}, targets=targets).loss(made, alone(), None)
     ids, log_p, there = decode_greedily(made, sources(), 7)
     read = torch.cat([torch.full((3, 1), BEGIN), ids[:, :-1]], 1)
@@ -108,7 +108,7 @@ def test_pairs_teach_the_primary_decoder_alone() -> None:
 
 
 def test_a_decoder_loses_attention_only_while_it_learns() -> None:
-    made = network(dropout=0.0, zeroed=0.9)
+    made = network(dropout=0.0, attention_dropout=0.9)
     read = Inputs(torch.tensor([[BEGIN, 4, 5]] * 3), source=sources())
     says = lambda: {name: log_p.detach() for name, (log_p, _) in made.auxiliary(read).items()}  # noqa: E731
     made.train()
@@ -177,7 +177,13 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
     plain = [" ".join(draw.choice(WORDS, draw.integers(3, 9))) for _ in range(200)]
     (folder / "plain.txt").write_text("\n\n".join(plain))
     changes = [f"phase.0.data={data}", f"phase.0.objective.unlabeled={folder / 'plain.txt'}", "tokenizer.size=280"]
-    changes += ["phase.0.steps=12", "phase.0.batches.rows=8", "phase.0.save=0", "phase.0.log=1", "model.width=16"]
+    changes += [
+        "phase.0.steps=12",
+        "phase.0.batches.rows=8",
+        "phase.0.save_every=0",
+        "phase.0.log_every=1",
+        "model.width=16",
+    ]
     return lambda *more: load_recipe("cvt-seq2seq/tiny", [*changes, *more])
 
 
@@ -197,7 +203,7 @@ def test_invalid_input_is_rejected(recipe: Any, tmp_path: Path) -> None:
     with pytest.raises(NextwordError, match="words"):
         list(train_events(recipe("tokenizer.kind=words"), tmp_path / "b", device="cpu"))
     with pytest.raises(NextwordError, match="feeding"):
-        CVTSeq2SeqConfig(feeding=True)
+        CVTSeq2SeqConfig(input_feeding=True)
     with pytest.raises(InvalidSetting) as invalid:
         CrossViewSeq2SeqObjective({}, targets="both")
     assert invalid.value.key == "objective.targets"

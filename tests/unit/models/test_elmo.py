@@ -26,9 +26,9 @@ from tests.support.small_job import small_job, walk
 WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "ran", "far", "away"]
 SMALL: dict[str, Any] = {
     "width": 6,
-    "cells": 10,
+    "cell_size": 10,
     "dropout": 0.0,
-    "characters": {"filters": [[1, 4], [3, 8]], "characters": 5, "highway": 1},
+    "characters": {"filters": [[1, 4], [3, 8]], "character_width": 5, "highway": 1},
 }
 
 

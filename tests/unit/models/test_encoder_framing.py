@@ -18,7 +18,7 @@ from tests.support.small_encoders import SLUGS, VOCABULARY, batch, close, made
 
 def test_what_layers_share() -> None:
     """As many weights as they must be, and unshared layers with the same weights are the shared one."""
-    networks = {share: made("albert", share=share) for share in ("none", "attention", "feed-forward", "all")}
+    networks = {share: made("albert", sharing=share) for share in ("none", "attention", "feed-forward", "all")}
     counts = {share: sum(p.numel() for p in n.parameters()) for share, n in networks.items()}
     attend = 4 * (24 * 24 + 24) + 2 * 24
     feed = 24 * 40 + 40 + 40 * 24 + 24 + 2 * 24
@@ -97,8 +97,8 @@ def test_too_long_a_text_is_refused() -> None:
 
 
 def test_what_cannot_be_is_said() -> None:
-    with raises(InvalidSetting, key="model.share"):
-        made("albert", share="half")
+    with raises(InvalidSetting, key="model.sharing"):
+        made("albert", sharing="half")
     with raises(InvalidSetting, key="model.width"):
         made("bert", width=10)
     roberta = made("roberta")

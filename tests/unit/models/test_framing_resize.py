@@ -62,7 +62,7 @@ def test_growing_changes_no_bit_of_what_was_known() -> None:
     for old, new in zip(before, after, strict=True):
         assert torch.equal(old, new)
     assert after[-2].shape == (3, SIZE)  # nothing new is ever predicted
-    assert network.config == dataclasses.replace(GPT1Config(**SHAPE), extra=3)
+    assert network.config == dataclasses.replace(GPT1Config(**SHAPE), extra_tokens=3)
     assert network.vocabulary.size == SIZE
 
 
@@ -90,11 +90,11 @@ def test_new_rows_are_drawn_as_the_paper_draws() -> None:
     assert torch.equal(again.extra.weight, network.extra.weight)
     kept = network.extra.weight.detach().clone()
     resize_embeddings(network, 5)
-    assert network.config.extra == 2005
+    assert network.config.extra_tokens == 2005
     assert torch.equal(network.extra.weight[:2000], kept)
     assert network.num_parameters() == gpt1().num_parameters() + 2005 * 24
     torch.manual_seed(2)
-    made = GPT1(GPT1Config(**SHAPE, extra=2000), VOCABULARY)  # from the start
+    made = GPT1(GPT1Config(**SHAPE, extra_tokens=2000), VOCABULARY)  # from the start
     assert made.extra is not None
     assert made.extra.weight.std().item() == pytest.approx(0.02, rel=0.02)
 
@@ -132,14 +132,14 @@ def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
 def test_ready_grows_once_and_only_where_it_must() -> None:
     network = add_missing_tokens(gpt1())
     rows = network.extra.weight
-    assert network.config.extra == 3
+    assert network.config.extra_tokens == 3
     assert add_missing_tokens(network).extra.weight is rows
     other = GPT2(GPT2Config(**SHAPE), VOCABULARY)
     assert add_missing_tokens(other) is other
 
 
 def test_what_cannot_grow_says_why() -> None:
-    with raises(InvalidSetting, key="model.extra"):
+    with raises(InvalidSetting, key="model.extra_tokens"):
         gpt1().frame(A)
     with raises(Unsupported, ability="extra tokens"):
         resize_embeddings(GPT2(GPT2Config(**SHAPE), VOCABULARY), 3)
@@ -147,10 +147,10 @@ def test_what_cannot_grow_says_why() -> None:
         resize_embeddings(gpt1(), -1)
     with raises(Unsupported, ability="extra tokens"):
         resize_embeddings(GPT1(GPT1Config(**SHAPE, bits=8), VOCABULARY), 3)
-    with raises(InvalidSetting, key="model.extra"):
-        GPT1Config(**SHAPE, extra=-1)
+    with raises(InvalidSetting, key="model.extra_tokens"):
+        GPT1Config(**SHAPE, extra_tokens=-1)
     network = gpt1()
-    assert resize_embeddings(network, 0).config.extra == 0
+    assert resize_embeddings(network, 0).config.extra_tokens == 0
     assert network.extra is None
 
 
@@ -177,8 +177,8 @@ def tiny(tokenizer: Any) -> GPT1:
 def test_a_grown_run_is_saved_and_loaded(tmp_path: Path, words: Any) -> None:
     plain = saved(tmp_path / "plain", tiny(words), words)
     network = add_missing_tokens(tiny(words))
-    grown = saved(tmp_path / "grown", network, words, "model.extra=3")
-    assert grown.network.config.extra == 3
+    grown = saved(tmp_path / "grown", network, words, "model.extra_tokens=3")
+    assert grown.network.config.extra_tokens == 3
     assert grown.parameters == plain.parameters + 3 * 48
     assert grown.score("the king went home") == plain.score("the king went home")
     a, b = words.encode_batch(["the king", "his house"])
@@ -196,7 +196,7 @@ def test_a_grown_run_is_saved_and_loaded(tmp_path: Path, words: Any) -> None:
 @torch.no_grad()
 def test_in_eight_bits_a_grown_run_still_frames(tmp_path: Path, words: Any) -> None:
     network = add_missing_tokens(tiny(words))
-    saved(tmp_path / "grown", network, words, "model.extra=3")
+    saved(tmp_path / "grown", network, words, "model.extra_tokens=3")
     convert(tmp_path / "grown", tmp_path / "small", ["model.bits=8"])
     small = nextword.load(tmp_path / "small", "cpu").network
     inputs, pooled_position = collate([small.frame(words.encode("the king"))], words.begin)
@@ -207,12 +207,12 @@ def test_in_eight_bits_a_grown_run_still_frames(tmp_path: Path, words: Any) -> N
 def test_folders_of_others_are_as_they_were_and_never_lose_tokens_silently(tmp_path: Path, words: Any) -> None:
     plain, grown = tiny(words), add_missing_tokens(tiny(words))
     saved(tmp_path / "plain", plain, words)
-    saved(tmp_path / "grown", grown, words, "model.extra=3")
+    saved(tmp_path / "grown", grown, words, "model.extra_tokens=3")
     convert(tmp_path / "plain", tmp_path / "folder", to="huggingface")
     convert(tmp_path / "folder", tmp_path / "back")
     back = load_file(tmp_path / "back" / "model.safetensors")
     assert back.keys() == plain.state_dict().keys()
     assert all(torch.equal(back[name], t) for name, t in plain.state_dict().items())
-    with raises(Unsupported, ability="extra"):
+    with raises(Unsupported, ability="extra_tokens"):
         convert(tmp_path / "grown", tmp_path / "lost", to="huggingface")
     assert not (tmp_path / "lost").exists()

@@ -27,7 +27,7 @@ SPEC = {"kind": "classic-bpe", "size": 100}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text, and in `run` a network trained on it for a few steps, with [model] extra = 0."""
+    """A text, and in `run` a network trained on it for a few steps, with [model] extra_tokens = 0."""
     place = tmp_path_factory.mktemp("begin")
     written(place / "text", TEXT)
     with pytest.MonkeyPatch.context() as patch:
@@ -62,7 +62,7 @@ def learn(folder: Path, name: str, *args: Any, **options: Any) -> dict[str, torc
 def still(folder: Path, **model: Any) -> dict[str, Any]:
     """A step of training that moves nothing to speak of, begun with the run."""
     return {
-        "init": str(folder / "run"),
+        "init_from": str(folder / "run"),
         "model": {**SHAPE, **model},
         "optimizer": {"kind": "sgd", "rate": 1e-30},
     }
@@ -70,7 +70,7 @@ def still(folder: Path, **model: Any) -> dict[str, Any]:
 
 def refused(folder: Path, *args: Any, **options: Any) -> str:
     with pytest.raises(NextwordError) as told:
-        learn(folder, "refused", *args, **{"init": str(folder / "run"), **options})
+        learn(folder, "refused", *args, **{"init_from": str(folder / "run"), **options})
     assert not (folder / "refused").exists()  # told before there is a folder
     return str(told.value)
 
@@ -86,33 +86,33 @@ def test_a_phase_begins_with_the_runs_weights(folder: Path) -> None:
 
 def test_a_recipe_with_room_for_more_tokens_grows_the_run(folder: Path) -> None:
     there = load_file(str(folder / "run" / FILE))
-    here = learn(folder, "grown", **still(folder, extra=3))
+    here = learn(folder, "grown", **still(folder, extra_tokens=3))
     rows = here.pop("extra.weight")
     assert here.keys() == there.keys()
     assert all(torch.equal(here[name], there[name]) for name in there)
     assert rows.shape == (3, SHAPE["width"])
     assert 0.5 * SPREAD < rows.std() < 1.5 * SPREAD
-    again = learn(folder, "grown-again", **still(folder, extra=3))
+    again = learn(folder, "grown-again", **still(folder, extra_tokens=3))
     assert torch.equal(again["extra.weight"], rows)  # drawn by the phase's seed
-    other = learn(folder, "grown-otherwise", **still(folder, extra=3), seed=2)
+    other = learn(folder, "grown-otherwise", **still(folder, extra_tokens=3), seed=2)
     assert not torch.equal(other["extra.weight"], rows)
 
 
 def test_what_has_grown_begins_as_it_is_and_may_grow_on(folder: Path) -> None:
-    rows = learn(folder, "grown3", **still(folder, extra=3))["extra.weight"]
-    options = {**still(folder, extra=3), "init": str(folder / "grown3"), "seed": 9}
+    rows = learn(folder, "grown3", **still(folder, extra_tokens=3))["extra.weight"]
+    options = {**still(folder, extra_tokens=3), "init_from": str(folder / "grown3"), "seed": 9}
     assert torch.equal(learn(folder, "as-it-is", **options)["extra.weight"], rows)
-    options["model"] = {**SHAPE, "extra": 5}
+    options["model"] = {**SHAPE, "extra_tokens": 5}
     more = learn(folder, "grown5", **options)["extra.weight"]
     assert torch.equal(more[:3], rows)
     assert more.shape == (5, SHAPE["width"])
-    said = refused(folder, init=str(folder / "grown3"))  # and rows are never dropped in silence
+    said = refused(folder, init_from=str(folder / "grown3"))  # and rows are never dropped in silence
     assert "extra.weight is (3, 24)" in said
 
 
 def test_a_grown_run_can_be_resumed(folder: Path) -> None:
     """The state of the phase, not the run that it began with, has the last word."""
-    options = {**still(folder, extra=3), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 4}
+    options = {**still(folder, extra_tokens=3), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 4}
     whole = learn(folder, "whole", **options)
     asked = iter([False, True])
     list(train_events(recipe_of(folder, **options), folder / "cut", device="cpu", stop=lambda: next(asked)))
@@ -140,7 +140,7 @@ def test_another_network_altogether(folder: Path) -> None:
 
 @pytest.mark.parametrize("extra", [0, 3])
 def test_another_vocabulary_is_refused_before_any_shape_is_looked_at(folder: Path, extra: int) -> None:
-    said = refused(folder, tokenizer={**SPEC, "size": 60}, model={**SHAPE, "extra": extra})
+    said = refused(folder, tokenizer={**SPEC, "size": 60}, model={**SHAPE, "extra_tokens": extra})
     assert "another tokenizer (classic-bpe, " in said
     assert f'load = "{folder / "run" / "tokenizer.json"}"' in said
 
@@ -173,12 +173,12 @@ def test_its_own_tokenizer_is_loaded_as_the_error_says(folder: Path) -> None:
 def test_a_run_without_a_model_yet(folder: Path) -> None:
     tokenizer = load_tokenizer(folder / "run" / "tokenizer.json")
     RunFolder.create(folder / "begun", recipe_of(folder), tokenizer)
-    assert str(folder / "begun") in refused(folder, init=str(folder / "begun"))
+    assert str(folder / "begun") in refused(folder, init_from=str(folder / "begun"))
 
 
 def test_counts_are_no_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     counting = {"model": {"add": 0.5}, "kind": "count", "steps": 0}
     list(train_events(recipe_of(folder, "toy", **counting), folder / "counted", device="cpu"))
-    assert str(folder / "counted") in refused(folder, init=str(folder / "counted"))
+    assert str(folder / "counted") in refused(folder, init_from=str(folder / "counted"))
     refused(folder, "toy", **counting)

@@ -97,7 +97,7 @@ def test_every_network_is_in_groups_each_weight_once(slug: str) -> None:
 
 def test_rates_fall_from_group_to_group() -> None:
     network = headed(made("awd-lstm", **AWD))
-    phase = job_phase({"kind": "adam", "rate": 0.01, "discount": 2.6})
+    phase = job_phase({"kind": "adam", "rate": 0.01, "layer_discount": 2.6})
     optimizer = TrainableLayers(network, phase).make_optimizer()
     assert [group["params"] for group in optimizer.param_groups] == groups(network)
     for rate in (0.01, 0.004):
@@ -113,7 +113,9 @@ def job_phase(optimizer: dict[str, Any], **rest: Any) -> Any:
 def test_a_step_is_as_long_as_the_rate_of_its_group() -> None:
     """Of SGD whose gradients are all ones: each weight moves by its own rate."""
     network = made("lstm", width=4)
-    optimizer = make_optimizer(network.parameters(), {"kind": "sgd", "rate": 1.0, "discount": 2.0}, groups(network))
+    optimizer = make_optimizer(
+        network.parameters(), {"kind": "sgd", "rate": 1.0, "layer_discount": 2.0}, groups(network)
+    )
     before = weights(network)
     for p in network.parameters():
         p.grad = torch.ones_like(p)
@@ -130,7 +132,7 @@ def optimizer_step(optimizer: Optimizer, rate: float) -> None:
 
 def test_vectors_are_spared_the_decay_in_every_group() -> None:
     network = made("lstm", width=4)
-    table = {"kind": "adamw", "rate": 1.0, "decay": 0.1, "decayed": "matrices", "discount": 2.0}
+    table = {"kind": "adamw", "rate": 1.0, "weight_decay": 0.1, "decay_on": "matrices", "layer_discount": 2.0}
     found = make_optimizer(network.parameters(), table, groups(network)).param_groups
     told = [(group["share"], group["weight_decay"], {p.dim() for p in group["params"]}) for group in found]
     assert told == [(0.25, 0.1, {2}), (0.5, 0.1, {2}), (0.5, 0.0, {1}), (1.0, 0.1, {2}), (1.0, 0.0, {1})]
@@ -138,7 +140,7 @@ def test_vectors_are_spared_the_decay_in_every_group() -> None:
 
 def test_without_a_discount_there_is_one_group_as_ever() -> None:
     network = made("lstm", width=4)
-    for table in ({"kind": "adam"}, {"kind": "adam", "discount": 1}):
+    for table in ({"kind": "adam"}, {"kind": "adam", "layer_discount": 1}):
         (group,) = TrainableLayers(network, job_phase(table)).make_optimizer().param_groups
         assert all(a is b for a, b in zip(group["params"], network.parameters(), strict=True))
         assert "share" not in group
@@ -147,19 +149,19 @@ def test_without_a_discount_there_is_one_group_as_ever() -> None:
 @pytest.mark.parametrize(
     "optimizer",
     [
-        {"kind": "nt-asgd", "rate": 1.0, "discount": 2.6},
-        {"kind": "adam", "discount": 0},
-        {"kind": "adam", "discount": "2.6"},
+        {"kind": "nt-asgd", "rate": 1.0, "layer_discount": 2.6},
+        {"kind": "adam", "layer_discount": 0},
+        {"kind": "adam", "layer_discount": "2.6"},
     ],
 )
 def test_what_cannot_be_is_refused(optimizer: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting) as invalid:
         TrainableLayers(made("lstm", width=4), job_phase(optimizer)).make_optimizer()
-    assert (invalid.value.key, invalid.value.value) == ("optimizer.discount", optimizer["discount"])
+    assert (invalid.value.key, invalid.value.value) == ("optimizer.layer_discount", optimizer["layer_discount"])
 
 
 def test_the_log_has_the_rate_of_the_highest_group(tmp_path: Path) -> None:
-    table = {"kind": "adam", "rate": 0.02, "discount": 2.6}
+    table = {"kind": "adam", "rate": 0.02, "layer_discount": 2.6}
     _, events = run(tmp_path / "run", optimizer=table, steps=5)
     assert next(event.values["rate"] for event in events if event.kind == STEP) == 0.02
 
@@ -168,10 +170,10 @@ def test_the_log_has_the_rate_of_the_highest_group(tmp_path: Path) -> None:
 
 
 OPTIMIZERS = [
-    {"kind": "adam", "rate": 0.01, "decay": 0.1},
-    {"kind": "sgd", "rate": 0.5, "average": 0.9},
-    {"kind": "adamw", "rate": 0.01, "decay": 0.1, "discount": 2.6, "average": 0.9},
-    {"kind": "nt-asgd", "rate": 1.0, "start": 2, "decay": 0.1},
+    {"kind": "adam", "rate": 0.01, "weight_decay": 0.1},
+    {"kind": "sgd", "rate": 0.5, "ema_decay": 0.9},
+    {"kind": "adamw", "rate": 0.01, "weight_decay": 0.1, "layer_discount": 2.6, "ema_decay": 0.9},
+    {"kind": "nt-asgd", "rate": 1.0, "start": 2, "weight_decay": 0.1},
 ]
 
 
@@ -180,7 +182,7 @@ OPTIMIZERS = [
 def test_what_rests_does_not_move_at_all(
     tmp_path: Path, optimizer: dict[str, Any], trains: int, moves: set[str]
 ) -> None:
-    made = job(tmp_path / "run", optimizer=optimizer, trains=trains, steps=12, clip=0.5)
+    made = job(tmp_path / "run", optimizer=optimizer, trainable_groups=trains, steps=12, clip=0.5)
     before = weights(made.network)
     list(run_gradient_phase(made))
     after = weights(made.network)
@@ -195,7 +197,7 @@ def test_those_that_learn_get_the_gradients_they_had() -> None:
 
     def gradients(trains: int) -> dict[str, Tensor]:
         network.zero_grad()
-        with TrainableLayers(network, job_phase({"kind": "sgd"}, trains=trains)).freeze_others():
+        with TrainableLayers(network, job_phase({"kind": "sgd"}, trainable_groups=trains)).freeze_others():
             network(
                 Batch(Inputs(ids), torch.zeros(2, dtype=torch.long), target_positions=torch.tensor([5, 11]))
             ).square().sum().backward()
@@ -211,11 +213,11 @@ def test_those_that_learn_get_the_gradients_they_had() -> None:
 
 def test_a_frozen_network_has_one_group_that_can_learn() -> None:
     network = headed(made("lstm", width=4), frozen=True)
-    learning = TrainableLayers(network, job_phase({"kind": "adam", "discount": 2.6}, trains=1))
+    learning = TrainableLayers(network, job_phase({"kind": "adam", "layer_discount": 2.6}, trainable_groups=1))
     assert len(learning.layers) == 1
     assert learning.frozen == []
     assert (
-        TrainableLayers(network, job_phase({"kind": "adam"}, trains=9)).layers == learning.layers
+        TrainableLayers(network, job_phase({"kind": "adam"}, trainable_groups=9)).layers == learning.layers
     )  # more than there are
     with learning.freeze_others():
         pass
@@ -237,10 +239,10 @@ dropouts = [0.2, 0.1]
 
 [[phase]]
 name = "head"
-trains = 1
+trainable_groups = 1
 objective = { kind = "classification" }
 batches = { kind = "examples", rows = 32, length = 64 }
-optimizer = { kind = "adam", rate = 0.01, discount = 2.6, average = 0.9 }
+optimizer = { kind = "adam", rate = 0.01, layer_discount = 2.6, ema_decay = 0.9 }
 schedule = { kind = "slanted" }
 clip = 25.0
 epochs = 1
@@ -248,10 +250,10 @@ keep = "last"
 
 [[phase]]
 name = "two"
-trains = 2
+trainable_groups = 2
 objective = { kind = "classification" }
 batches = { kind = "examples", rows = 32, length = 64 }
-optimizer = { kind = "adam", rate = 0.01, discount = 2.6 }
+optimizer = { kind = "adam", rate = 0.01, layer_discount = 2.6 }
 schedule = { kind = "slanted" }
 epochs = 1
 keep = "last"
@@ -260,7 +262,7 @@ keep = "last"
 name = "all"
 objective = { kind = "classification" }
 batches = { kind = "examples", rows = 32, length = 64 }
-optimizer = { kind = "adam", rate = 0.01, discount = 2.6 }
+optimizer = { kind = "adam", rate = 0.01, layer_discount = 2.6 }
 schedule = { kind = "slanted" }
 epochs = 1
 keep = "last"
@@ -326,7 +328,7 @@ def test_stopped_in_the_middle_of_unfreezing_it_goes_on_to_the_same_bits(
 
 
 def test_a_language_model_is_unfrozen_likewise(tmp_path: Path) -> None:
-    made = job(tmp_path / "run", model={**MODEL, "tied": True}, trains=1, steps=4, optimizer={"kind": "adam"})
+    made = job(tmp_path / "run", model={**MODEL, "tied": True}, trainable_groups=1, steps=4, optimizer={"kind": "adam"})
     before = weights(made.network)
     list(run_gradient_phase(made))
     after = weights(made.network)

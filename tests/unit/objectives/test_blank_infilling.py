@@ -82,7 +82,9 @@ def test_every_token_occurs_exactly_once(
     size: int, share: float, mean: float, least: float, short: float, way: int, seed: int
 ) -> None:
     mix = tuple(float(i == way) for i in range(3))
-    rows = Blanks(rows=3, length=size + 1, share=share, mean=mean, least=least, short=short, mix=mix)
+    rows = Blanks(
+        rows=3, length=size + 1, mask_fraction=share, mean_span=mean, min_generated=least, short_fraction=short, mix=mix
+    )
     text = stream(3 * size + 1, seed % 1000)
     places = np.arange(3 * size).reshape(3, size)
     batch = rows.batch(text, places, np.random.default_rng(seed), MARKS, 0)
@@ -140,7 +142,7 @@ def test_sentences_are_removed_whole() -> None:
 
 def test_document_ends_stay_and_separate_pieces() -> None:
     text = np.array([[5, 6, END, 7, 8, 9]])
-    rows = Blanks(rows=1, length=7, share=0.5, mean=20.0, mix=(1, 0, 0))
+    rows = Blanks(rows=1, length=7, mask_fraction=0.5, mean_span=20.0, mix=(1, 0, 0))
     for seed in range(20):
         none, way, draw = np.zeros((1, 6), bool), np.array([TOKENS]), np.random.default_rng(seed)
         gone, begins = rows.choose_pieces(text, none, np.array([6]), way, draw, MARKS)
@@ -194,7 +196,7 @@ def test_kinds_of_blanks_follow_their_weights() -> None:
 
 
 def test_short_share_of_texts_is_cut_to_a_random_length() -> None:
-    objective = BlankInfillingObjective({"rows": 2000, "length": 24}, VOCABULARY, 1, 0, 0, short=0.5)
+    objective = BlankInfillingObjective({"rows": 2000, "length": 24}, VOCABULARY, 1, 0, 0, short_fraction=0.5)
     batch = next(objective.batches(stream(60_000), 1, 0))
     assert batch.inputs.positions is not None
     inside = batch.inputs.positions[:, :, 1]
@@ -212,10 +214,10 @@ def test_short_share_of_texts_is_cut_to_a_random_length() -> None:
         ({"kind": "blocks"}, {}, "batches.kind"),
         ({"length": 4}, {}, "batches.length"),
         ({"rows": 0}, {}, "batches.rows"),
-        ({}, {"share": 0.6}, "objective.share"),
-        ({}, {"mean": 0}, "objective.mean"),
-        ({}, {"least": 1.5}, "objective.least"),
-        ({}, {"short": -0.1}, "objective.short"),
+        ({}, {"mask_fraction": 0.6}, "objective.mask_fraction"),
+        ({}, {"mean_span": 0}, "objective.mean_span"),
+        ({}, {"min_generated": 1.5}, "objective.min_generated"),
+        ({}, {"short_fraction": -0.1}, "objective.short_fraction"),
         ({}, {"tokens": -1.0}, "objective.tokens"),
         ({}, {"tokens": 0, "sentences": 0, "document": 0}, "objective.tokens"),
         ({}, {"tokens": "many"}, "objective.tokens"),

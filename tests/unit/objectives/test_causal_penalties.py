@@ -115,7 +115,7 @@ def test_network_without_exposed_last_layer_is_unsupported() -> None:
     assert torch.isfinite(loss(net, 0, 0).value)
 
 
-@pytest.mark.parametrize("odd", [{"activation": -1.0}, {"temporal": -0.5}])
+@pytest.mark.parametrize("odd", [{"activation_penalty": -1.0}, {"temporal_penalty": -0.5}])
 def test_negative_penalty_is_rejected(odd: dict[str, float]) -> None:
     with pytest.raises(InvalidSetting) as error:
         CausalObjective({}, **odd)

@@ -37,7 +37,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
     "order": {"kind": "pairs", "rows": 4, "length": 40, "pair": "order"},
     "none": {"kind": "pairs", "rows": 4, "length": 40, "pair": "none"},
     "sentences": {"kind": "sentences", "rows": 4, "length": 48},
-    "apart": {"kind": "sentences", "rows": 4, "length": 48, "apart": True},
+    "separate_documents": {"kind": "sentences", "rows": 4, "length": 48, "separate_documents": True},
     "packed": {"kind": "packed", "tokens": 256, "length": 32},
 }
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
@@ -155,7 +155,7 @@ def texts_of(batches: list[Batch]) -> dict[tuple[int, ...], set[tuple[int, ...]]
 def test_masks_are_new_in_every_epoch_or_repeat_if_static() -> None:
     sentences = {"kind": "sentences", "rows": 1, "length": 48}
     for static, expected in ((0, 6), (3, 3), (1, 1)):
-        made = MaskedObjective(sentences, VOCABULARY, static=static)
+        made = MaskedObjective(sentences, VOCABULARY, static_masks=static)
         found = texts_of(some(made, 6 * made.batches_per_epoch(TEXT)))
         assert len(found) == made.batches_per_epoch(TEXT)  # the texts are the same
         masks = [len(masks) for masks in found.values()]
@@ -165,7 +165,7 @@ def test_masks_are_new_in_every_epoch_or_repeat_if_static() -> None:
 
 @each_layout
 def test_order_changes_from_epoch_to_epoch(layout: str) -> None:
-    made = objective(layout, static=1)
+    made = objective(layout, static_masks=1)
     n = made.batches_per_epoch(TEXT)
     first, second = (torch.cat([restored(b) for b in some(made, n, step=k * n)]) for k in (0, 1))
     assert not torch.equal(first, second)
@@ -174,7 +174,7 @@ def test_order_changes_from_epoch_to_epoch(layout: str) -> None:
 
 
 def test_static_pairs_repeat_with_their_masks() -> None:
-    made = objective("next", static=2)
+    made = objective("next", static_masks=2)
     n = made.batches_per_epoch(TEXT)
     epochs = [texts_of(some(made, 2 * n, step=k * n)) for k in (0, 2)]
     both = set(epochs[0]) & set(epochs[1])
@@ -191,7 +191,7 @@ def test_validation_reads_the_text_once_and_always_alike(layout: str) -> None:
     assert all(same(a, b) for a, b in zip(first, again, strict=True))
     read = torch.cat([restored(batch).flatten() for batch in first])
     content = read[read >= 5].tolist()
-    if layout in ("sentences", "apart", "packed"):
+    if layout in ("sentences", "separate_documents", "packed"):
         assert sorted(content) == list(range(10, int(held.ids.max()) + 1))
 
 
@@ -280,7 +280,7 @@ def test_hidden_at_positions_matches_the_full_last_layer(layout: str, share: str
             return h.reshape(-1, h.shape[-1])[at]
 
     torch.manual_seed(0)
-    config = ALBERTConfig(width=16, embedding=8, layers=2, heads=2, window=64, dropout=0.0, share=share)
+    config = ALBERTConfig(width=16, embedding=8, layers=2, heads=2, window=64, dropout=0.0, sharing=share)
     part, whole = ALBERT(config, VOCABULARY), Whole(config, VOCABULARY)
     whole.load_state_dict(part.state_dict())
     part.checkpointing = again  # computing blocks again in the backward pass
@@ -368,10 +368,10 @@ def test_network_without_a_pair_head_is_unsupported() -> None:
         ({"kind": "rows"}, {}, "batches.kind"),
         ({"kind": "pairs", "order": True}, {}, "batches.order"),
         ({"kind": "packed", "rows": 8}, {}, "batches.rows"),
-        ({}, {"static": -1}, "objective.static"),
-        ({}, {"static": True}, "objective.static"),
+        ({}, {"static_masks": -1}, "objective.static_masks"),
+        ({}, {"static_masks": True}, "objective.static_masks"),
         ({}, {"pair_weight": -1}, "objective.pair_weight"),
-        ({}, {"share": 2}, "objective.share"),
+        ({}, {"mask_fraction": 2}, "objective.mask_fraction"),
         ({}, {"mask": 0.5}, "objective.mask"),
     ],
 )

@@ -26,7 +26,7 @@ SIZE = 29
 
 def network(size: int = SIZE, memory: int = 6, layers: int = 2) -> XLNet:
     """Weights of some size, so that whatever is seen shows."""
-    made = XLNet(XLNetConfig(16, layers, 2, inner=24, memory=memory, dropout=0.0), Vocabulary(size, 0))
+    made = XLNet(XLNetConfig(16, layers, 2, ffn_width=24, memory=memory, dropout=0.0), Vocabulary(size, 0))
     torch.manual_seed(2)
     for name, p in made.named_parameters():
         nn.init.normal_(p, float("norm" in name and name.endswith("weight")), 0.4)
@@ -222,7 +222,7 @@ def test_segments_follow_each_other_in_rows_and_every_token_is_read_once() -> No
 
 
 def test_backward_rows_read_the_text_from_its_end_with_forward_positions() -> None:
-    made, stream = objective(rows=4, length=40, backward=True), text(500)
+    made, stream = objective(rows=4, length=40, both_directions=True), text(500)
     batches = list(itertools.islice(made.batches(stream, 0, 0), made.batches_per_epoch(stream)))
     ids = torch.cat([batch.inputs.ids for batch in batches], 1)
     places = torch.cat([batch.inputs.positions for batch in batches if batch.inputs.positions is not None], 1)
@@ -231,7 +231,7 @@ def test_backward_rows_read_the_text_from_its_end_with_forward_positions() -> No
     assert torch.equal(places[0], torch.arange(250))
     assert torch.equal(places[3], torch.arange(249, -1, -1))
     alone = objective(
-        rows=4, length=60, every=10, span=1, backward=True
+        rows=4, length=60, predict_every=10, max_span=1, both_directions=True
     )  # words begin at every third place of the text
     for batch in itertools.islice(alone.batches(text(480), 0, 0), 4):
         assert batch.inputs.positions is not None
@@ -256,7 +256,7 @@ def test_batch_depends_on_seed_and_step_alone() -> None:
 
 
 def test_validation_reads_the_text_once_and_always_alike() -> None:
-    made, stream = objective(backward=True), text(1300)
+    made, stream = objective(both_directions=True), text(1300)
     first, second = list(made.validation_batches(stream)), list(made.validation_batches(stream))
     assert sum(batch.targets.numel() for batch in first) == 1300
     for a, b in zip(first, second, strict=True):
@@ -304,10 +304,10 @@ def test_nats_are_those_of_the_predicted_tokens_and_memory_is_carried() -> None:
 @pytest.mark.parametrize(
     ("options", "key"),
     [
-        ({"every": 0}, "objective.every"),
-        ({"span": 1.5}, "objective.span"),
-        ({"backward": True, "rows": 3}, "batches.rows"),
-        ({"backward": "no"}, "objective.backward"),
+        ({"predict_every": 0}, "objective.predict_every"),
+        ({"max_span": 1.5}, "objective.max_span"),
+        ({"both_directions": True, "rows": 3}, "batches.rows"),
+        ({"both_directions": "no"}, "objective.both_directions"),
         ({"rows": 0}, "batches.rows"),
     ],
 )
@@ -337,7 +337,7 @@ def test_other_layouts_and_networks_are_rejected() -> None:
 
 def train(stream: Stream, made: PermutationObjective, steps: int, seed: int, layers: int) -> XLNet:
     torch.manual_seed(seed)
-    model = XLNet(XLNetConfig(32, layers, 2, inner=64, memory=4, dropout=0.0), Vocabulary(SIZE, 0))
+    model = XLNet(XLNetConfig(32, layers, 2, ffn_width=64, memory=4, dropout=0.0), Vocabulary(SIZE, 0))
     optimizer = torch.optim.Adam(model.parameters(), 0.01)
     state = None
     for batch in itertools.islice(made.batches(stream, seed, 0), steps):
@@ -364,7 +364,7 @@ def test_pattern_learned_in_any_order_is_known_from_left_to_right() -> None:
     """A cycle of nine tokens: a neighbour on either side says which one is missing."""
     cycle = np.random.default_rng(1).permutation(SIZE)[:9]
     stream = Stream.from_ids(np.tile(cycle, 120))
-    made = objective(rows=16, length=8, every=1)
+    made = objective(rows=16, length=8, predict_every=1)
     found, exact = [], []
     for seed in range(3):
         model = train(stream, made, 150, seed, layers=2)
@@ -380,7 +380,7 @@ def test_memory_predicts_what_the_segment_cannot() -> None:
     """Segments of four random tokens, each written twice: the second time memory knows them, and nothing else does."""
     tokens = np.random.default_rng(1).integers(0, 8, (600, 4))
     stream = Stream.from_ids(np.repeat(tokens, 2, 0).reshape(-1))
-    made = objective(rows=20, length=4, every=1)
+    made = objective(rows=20, length=4, predict_every=1)
     found, without = [], []
     for seed in range(3):
         model = train(stream, made, 120, seed, layers=1)

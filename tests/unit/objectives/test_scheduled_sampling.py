@@ -75,12 +75,12 @@ def test_loss_changes_only_in_training_and_after_the_ramp_begins() -> None:
     ids = torch.randint(0, SIZE, (3, 6))
     batch = Batch(Inputs(ids), ids.roll(-1, 1))
     plain = CausalObjective({}).loss(network, batch, None)
-    ramped = CausalObjective({}, sampled=0.9, ramp=3).loss(network, batch, None)  # epoch 0: p = 0
+    ramped = CausalObjective({}, scheduled_sampling=0.9, sampling_ramp=3).loss(network, batch, None)  # epoch 0: p = 0
     assert torch.equal(plain.value, ramped.value)
     torch.manual_seed(1)
-    assert not torch.equal(plain.value, CausalObjective({}, sampled=1.0).loss(network, batch, None).value)
+    assert not torch.equal(plain.value, CausalObjective({}, scheduled_sampling=1.0).loss(network, batch, None).value)
     network.eval()
-    assert torch.equal(plain.value, CausalObjective({}, sampled=1.0).loss(network, batch, None).value)
+    assert torch.equal(plain.value, CausalObjective({}, scheduled_sampling=1.0).loss(network, batch, None).value)
 
 
 def test_seq2seq_token_by_token_matches_teacher_forcing() -> None:
@@ -89,7 +89,9 @@ def test_seq2seq_token_by_token_matches_teacher_forcing() -> None:
     network = Seq2Seq(Seq2SeqConfig(width=8, attention="luong"), VOCABULARY).double()
     source, ids = torch.randint(2, SIZE, (3, 5)), torch.randint(2, SIZE, (3, 4))
     batch = Batch(Inputs(ids, source=Inputs(source)), ids.roll(-1, 1), num_targets=12)
-    plain, stepwise = (Seq2SeqObjective({}, sampled=p).loss(network, batch, None).value for p in (0.0, 1e-12))
+    plain, stepwise = (
+        Seq2SeqObjective({}, scheduled_sampling=p).loss(network, batch, None).value for p in (0.0, 1e-12)
+    )
     torch.testing.assert_close(plain, stepwise)
     grads = [torch.autograd.grad(value, list(network.parameters()), retain_graph=True) for value in (plain, stepwise)]
     for a, b in zip(*grads, strict=True):
@@ -98,15 +100,15 @@ def test_seq2seq_token_by_token_matches_teacher_forcing() -> None:
 
 def test_settings_out_of_range_are_rejected() -> None:
     with pytest.raises(InvalidSetting) as error:
-        CausalObjective({}, sampled=1.5)
-    assert (error.value.key, error.value.value) == ("objective.sampled", 1.5)
+        CausalObjective({}, scheduled_sampling=1.5)
+    assert (error.value.key, error.value.value) == ("objective.scheduled_sampling", 1.5)
     with pytest.raises(InvalidSetting) as error:
-        Seq2SeqObjective({}, sampled=0.5, ramp=-1)
-    assert (error.value.key, error.value.value) == ("objective.ramp", -1)
+        Seq2SeqObjective({}, scheduled_sampling=0.5, sampling_ramp=-1)
+    assert (error.value.key, error.value.value) == ("objective.sampling_ramp", -1)
 
 
 def test_network_with_a_window_is_unsupported() -> None:
     network = GPT2(GPT2Config(width=8, layers=1, heads=2, window=8), VOCABULARY)
     batch = Batch(Inputs(torch.zeros(1, 4, dtype=torch.long)), torch.zeros(1, 4, dtype=torch.long))
     with pytest.raises(Unsupported, match="GPT2"):
-        CausalObjective({"kind": "blocks"}, sampled=0.5).loss(network, batch, None)
+        CausalObjective({"kind": "blocks"}, scheduled_sampling=0.5).loss(network, batch, None)

@@ -53,7 +53,7 @@ def together(source: list[int], target: list[int]) -> list[int]:
     seed=st.integers(0, 2**32 - 1),
 )
 def test_every_token_occurs_exactly_once(length: int, share: float, mean: float, seed: int) -> None:
-    spans = Spans(rows=1, length=length, share=share, mean=mean)
+    spans = Spans(rows=1, length=length, mask_fraction=share, mean_span=mean)
     text, gone, count = spans.sizes
     draw = np.random.default_rng(seed)
     mask = spans.mask(draw)
@@ -90,9 +90,9 @@ def test_batch_depends_on_seed_and_step_alone() -> None:
         ({"kind": "blocks"}, {}, "batches.kind"),
         ({"length": 2}, {}, "batches.length"),
         ({"rows": 0}, {}, "batches.rows"),
-        ({"share": 0.5}, {}, "batches.share"),
-        ({}, {"share": 1.0}, "objective.share"),
-        ({}, {"mean": 0.5}, "objective.mean"),
+        ({"mask_fraction": 0.5}, {}, "batches.mask_fraction"),
+        ({}, {"mask_fraction": 1.0}, "objective.mask_fraction"),
+        ({}, {"mean_span": 0.5}, "objective.mean_span"),
     ],
 )
 def test_invalid_settings_are_rejected(batches: dict[str, object], options: dict[str, float], key: str) -> None:

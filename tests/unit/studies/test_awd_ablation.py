@@ -86,7 +86,7 @@ def test_each_variant_lacks_only_its_technique(name: str) -> None:
         "averaging (NT-ASGD)": {"optimizer.start", "schedule"},
         "varying lengths": {"batches"},
         "word dropout": {"word_dropout"},
-        "weight decay": {"optimizer.decay"},
+        "weight decay": {"optimizer.weight_decay"},
         "AR and TAR": {"objective"},
         "a smaller embedding": {"embedding"},
         "weight dropping": {"weight_dropout"},

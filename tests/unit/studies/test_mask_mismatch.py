@@ -67,7 +67,7 @@ def test_wrong_tokens_are_detected_by_a_readout_that_knows_the_text() -> None:
             return torch.zeros(len(ids)) if self.targets is None else (ids != self.targets).float()
 
     size = Size(width=16, layers=1, heads=2, rows=4, length=16)
-    objective = masked_lm(size, text.vocabulary, masked=0.0, replaced=1.0)
+    objective = masked_lm(size, text.vocabulary, mask_token_fraction=0.0, random_token_fraction=1.0)
     truth = (original_ids(batch).reshape(-1) for batch in objective.validation_batches(text.test))
     assert study.detect_wrong(Network(None), objective, text.test).max() == 0
     assert study.detect_wrong(Network(truth), objective, text.test).min() == 1

@@ -228,8 +228,8 @@ def test_run_that_reads_letters_is_probed_word_by_word(monkeypatch: pytest.Monke
     """Unknown words differ by their letters: "list1" and "list2" are not one unknown word."""
     torch.manual_seed(0)
     tokenizer = Lexicon(["the", "hard"], lower=False)
-    letters = {"filters": [[1, 8], [2, 8]], "characters": 4, "highway": 1, "longest": 12}
-    network = ELMo(ELMoConfig(width=8, cells=8, characters=letters), vocabulary(tokenizer, spellings=True)).eval()
+    letters = {"filters": [[1, 8], [2, 8]], "character_width": 4, "highway": 1, "max_word_length": 12}
+    network = ELMo(ELMoConfig(width=8, cell_size=8, characters=letters), vocabulary(tokenizer, spellings=True)).eval()
     model: Any = wrap_network(network, tokenizer)
     monkeypatch.setattr(study, "load", lambda run: model)
     tables, conditions = study.measure(Settings(quick=True, data="python", run="runs/elmo"), lambda a, b: None)

@@ -20,7 +20,7 @@ def test_parallel_runs_equal_sequential_runs(tmp_path: Path, monkeypatch: pytest
     base = with_model(load_recipe("awd-lstm/tiny"), embedding=6, width=8)
     batches = {"kind": "variable", "rows": 4, "length": 10}
     recipes = {
-        name: with_phase(base, seed=seed, steps=6, validate=2, batches=batches, log=10**6)
+        name: with_phase(base, seed=seed, steps=6, validate_every=2, batches=batches, log_every=10**6)
         for name, seed in (("a", 0), ("b", 1))
     }
     calls: list[tuple[float, float]] = []

@@ -47,7 +47,7 @@ def test_reversed_encoder_reads_the_reversed_source(pairs: PairData) -> None:
     networks = []
     for reverse in (False, True):
         torch.manual_seed(0)
-        networks.append(Seq2Seq(SMALL.config(attention="none", reverse=reverse), pairs.vocabulary))
+        networks.append(Seq2Seq(SMALL.config(attention="none", reverse_source=reverse), pairs.vocabulary))
     ids = torch.tensor([[3, 4, 5, 6]])
     a, b = (
         network.hidden(Inputs(ids, source=Inputs(source)), None)[0][-1]

@@ -97,8 +97,8 @@ def test_variants_change_their_stage_only(tmp_path: Path, monkeypatch: pytest.Mo
     assert seen["3-no_tuning-0"][0] == "1-False-0"
     assert seen["3-complete-0"] == ["2-complete-0", "phase.all.epochs=1", "scratch=False"]
     assert seen["3-neither-0"][-1] == "scratch=True"
-    assert "phase.*.optimizer.discount=1" in seen["3-one_rate-0"]
+    assert "phase.*.optimizer.layer_discount=1" in seen["3-one_rate-0"]
     assert seen["3-constant_rate-0"][:1] == ["2-constant_rate-0"]
-    assert "phase.*.trains=0" in seen["3-unfrozen_at_once-0"]
+    assert "phase.*.trainable_groups=0" in seen["3-unfrozen_at_once-0"]
     assert "task.pooling=last" in seen[f"3-{LAST.replace(' ', '_')}-0"]
     assert seen["3-backward-0"][0] == "2-backward-0"

@@ -198,7 +198,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_run_replaces_the_small_network(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = Lexicon(["the", "statement"], whole=True)
     network = ELMo(
-        ELMoConfig(width=8, cells=8, characters=_word_vectors.LETTERS), vocabulary(tokenizer, spellings=True)
+        ELMoConfig(width=8, cell_size=8, characters=_word_vectors.LETTERS), vocabulary(tokenizer, spellings=True)
     ).eval()
     model = wrap_network(network, tokenizer)
     monkeypatch.setattr(_word_vectors, "load", lambda run: model)
@@ -212,7 +212,7 @@ def test_contextual_vectors_equal_embed_words() -> None:
     tokenizer = Lexicon(["he", "paints"], whole=True)
     torch.manual_seed(0)
     network = ELMo(
-        ELMoConfig(width=8, cells=8, characters=_word_vectors.LETTERS), vocabulary(tokenizer, spellings=True)
+        ELMoConfig(width=8, cell_size=8, characters=_word_vectors.LETTERS), vocabulary(tokenizer, spellings=True)
     ).eval()
     model: Any = wrap_network(network, tokenizer)
     found = _word_vectors.contextual_vectors(

@@ -84,8 +84,11 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "awd-lstm": ({"embedding": 8, "width": 12, "layers": 2}, WORDS),  # looks up by its table, not by a module
     "nplm": ({"embedding": 8, "width": 12, "context": 3}, WORDS),  # has words stand before the first
     "gpt2": ({"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0}, WORDS),
-    "t5": ({"width": 16, "layers": 1, "heads": 2, "head": 8, "inner": 16}, {"kind": "unigram", "size": 120}),
-    "cove": ({"width": 8, "read": 6, "embedding": 8}, {"kind": "lexicon", "size": 100}),  # vectors that are fixed
+    "t5": ({"width": 16, "layers": 1, "heads": 2, "head_width": 8, "ffn_width": 16}, {"kind": "unigram", "size": 120}),
+    "cove": (
+        {"width": 8, "vector_width": 6, "embedding": 8},
+        {"kind": "lexicon", "size": 100},
+    ),  # vectors that are fixed
 }
 
 
@@ -160,7 +163,7 @@ def test_attributions_of_words_read_by_characters_are_zero(place: Path) -> None:
 
 def test_attributions_of_a_pair_sum_both_orders() -> None:
     """GPT reads "similar" pairs in both orders: a word's weight is that of both."""
-    shape = {"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0, "extra": 3}
+    shape = {"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0, "extra_tokens": 3}
     lm = classifier("gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair_classification", frame="similar")
     (ab,), (ba,) = lm.explain([TEXTS], ["a"]), lm.explain([TEXTS[::-1]], ["a"])
     for one, other in zip(ab.weights, ba.weights[::-1], strict=True):

@@ -47,12 +47,12 @@ def test_loss_equals_task_loss_plus_weighted_language_loss(weight: float, featur
     frames = [network.frame(A, B), network.frame(C), network.frame(B, A)]
     examples = Examples.from_frames(frames, labels=np.array(LABELS))
     batch = Bucketed(pack=False).batch(examples, np.arange(3), 0)
-    loss = LabelObjective({}, language=weight).loss(headed, batch, None)
+    loss = LabelObjective({}, lm_weight=weight).loss(headed, batch, None)
     task, language = (one.detach() for one in by_hand(headed, frames, int(features or -1)))
     torch.testing.assert_close(loss.value.detach(), task + weight * language)
     assert float(loss.nats / loss.count) == pytest.approx(float(task))  # what is told is the task's alone
     torch.testing.assert_close(loss.terms["language"], language)
-    alone = LabelObjective({}, language=weight).loss(headed.eval(), batch, None)
+    alone = LabelObjective({}, lm_weight=weight).loss(headed.eval(), batch, None)
     torch.testing.assert_close(alone.value.detach(), task)  # of held-out examples too
 
 

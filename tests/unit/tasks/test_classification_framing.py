@@ -81,7 +81,7 @@ def test_similarity_logits_are_symmetric(place: Path) -> None:
     model = Classifier(build_model(plan.recipe, plan.tokenizer), plan.tokenizer, plan.task, 32)
     one, other = model.logits(["red king", "a river"], ["a river", "red king"])
     assert np.allclose(one, other, atol=1e-6)
-    assert plan.recipe.model["extra"] == 3
+    assert plan.recipe.model["extra_tokens"] == 3
 
 
 @pytest.mark.parametrize("slug", ["bert", "lstm"])
@@ -183,7 +183,7 @@ def test_language_loss_is_added_to_the_task_loss(place: Path) -> None:
     network, plan = made(place, "gpt1", "colour", changes=("model.dropout=0.0", "task.dropout=0.0"))
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     network.train()
-    alone, beside = (LabelObjective({}, language=weight).loss(network, batch, None) for weight in (0.0, 0.5))
+    alone, beside = (LabelObjective({}, lm_weight=weight).loss(network, batch, None) for weight in (0.0, 0.5))
     assert set(beside.terms) == {"task", "language"}
     assert torch.allclose(beside.value, alone.value + 0.5 * beside.terms["language"], atol=1e-5)
     rows = network.encoder.encode(batch.inputs)[0][-1].detach()
@@ -195,4 +195,4 @@ def test_language_loss_is_added_to_the_task_loss(place: Path) -> None:
                 count += 1
     assert float(beside.terms["language"]) == pytest.approx(nats / count, rel=1e-4)
     with pytest.raises(Unsupported, match="BERT"):
-        LabelObjective({}, language=0.5).check(made(place, "bert", "colour")[0])
+        LabelObjective({}, lm_weight=0.5).check(made(place, "bert", "colour")[0])

@@ -54,10 +54,10 @@ def small(data: Path, *changes: str, steps: int = 60) -> list[str]:
     return [
         f"phase.0.objective.unlabeled={data.parent / 'plain.txt'}",
         "model.width=16",
-        "model.inner=16",
+        "model.second_width=16",
         "model.projection=12",
         "tokenizer.size=100",
-        "phase.0.validate=0",
+        "phase.0.validate_every=0",
         f"phase.0.steps={steps}",
         *changes,
     ]
@@ -211,7 +211,7 @@ def test_resume_with_changed_unlabeled_text_raises(data: Path, tmp_path: Path) -
 @pytest.fixture(scope="module")
 def several(data: Path) -> Path:
     out = data.parent / "several"
-    own = small(data, "phase.0.optimizer={kind='adam', rate=0.01, average=0.9}", steps=300)
+    own = small(data, "phase.0.optimizer={kind='adam', rate=0.01, ema_decay=0.9}", steps=300)
     learnt(both(data), out, own)
     return out
 

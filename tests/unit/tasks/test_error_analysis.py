@@ -28,7 +28,7 @@ from nextword.tasks.report import ReportData, render
 from tests.support.tiny_transfer import coloured, counted, paired, run_of, sentence, written
 from tests.unit.comparison.test_report import Page
 
-QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.log=2"]
+QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.log_every=2"]
 
 
 def rows(n: int) -> Rows:

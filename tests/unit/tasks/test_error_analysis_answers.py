@@ -15,7 +15,7 @@ from nextword.tasks.question_answering import Answer
 from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
 from tests.unit.comparison.test_report import Page
 
-SHORT = ["phase.0.steps=4", "phase.0.batches.rows=8", "phase.0.log=1", "model.dropout=0.0"]
+SHORT = ["phase.0.steps=4", "phase.0.batches.rows=8", "phase.0.log_every=1", "model.dropout=0.0"]
 
 
 def ask(*answers: tuple[str, ...], context: str = "Denver beat Carolina") -> list[Question]:

@@ -100,7 +100,7 @@ def test_training_starts_from_pretrained_weights_unless_from_scratch(place: Path
     recipe = RunFolder(place / "fresh").recipe
     assert recipe.task is not None
     assert recipe.task["scratch"] is True
-    assert recipe.phases[0].init == ""
+    assert recipe.phases[0].init_from == ""
     assert (place / "fresh/tokenizer.json").read_bytes() == (place / "bert/tokenizer.json").read_bytes()
 
 

@@ -25,7 +25,7 @@ from tests.support.tiny_transfer import coloured, run_of, written
 AWD = {"embedding": 6, "width": 8, "layers": 2}
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
     "awd-lstm": ("awd-lstm", AWD),
-    "qrnn": ("awd-lstm", {**AWD, "core": "qrnn"}),
+    "qrnn": ("awd-lstm", {**AWD, "cell": "qrnn"}),
     "lstm": ("lstm", {"width": 6, "layers": 2}),
     "gru": ("gru", {"width": 6}),
     "rnn": ("rnn", {"width": 6, "leak": 0.2}),
@@ -189,7 +189,14 @@ def test_networks_with_locked_dropout_are_flagged(name: str) -> None:
 
 def test_awd_lstm_has_locked_dropout_only_with_a_dropout_rate() -> None:
     cls = model_class("awd-lstm")
-    names = ("words", "input", "between", "output", "connections", "input_connections")
+    names = (
+        "word_dropout",
+        "input_dropout",
+        "layer_dropout",
+        "output_dropout",
+        "weight_dropout",
+        "input_weight_dropout",
+    )
     for name in ("", *names):
         config = cls.Config(**AWD, **{other: 0.1 * (other == name) for other in names})
         assert cls(config, Vocabulary(30, 1)).has_locked_dropout == bool(name)
@@ -288,7 +295,7 @@ def test_stateless_networks_truncate_long_texts(tmp_path: Path) -> None:
         ("task.hidden_sizes=[0]", "task.hidden_sizes"),
         ("task.hidden_sizes=50", "task.hidden_sizes"),
         ("task.dropouts=[0.4]", "task.dropouts"),
-        ("phase.0.objective.language=0.5", "objective.language"),
+        ("phase.0.objective.lm_weight=0.5", "objective.lm_weight"),
     ],
 )
 def test_invalid_setting_names_its_key(tmp_path: Path, change: str, key: str) -> None:

@@ -108,7 +108,7 @@ def translator(marks: int) -> Seq2SeqLM:
     spec = {"kind": "unigram", "size": 80, **({"sentinels": marks} if marks else {})}
     tokenizer = train_tokenizer(spec, [" ".join(FILLER) + " red dark blue it is ."] * 20)
     torch.manual_seed(4)
-    config = T5Config(width=16, layers=1, heads=2, head=8, inner=16, dropout=0.0)
+    config = T5Config(width=16, layers=1, heads=2, head_width=8, ffn_width=16, dropout=0.0)
     return Seq2SeqLM(T5(config, vocabulary(tokenizer)), tokenizer)
 
 

@@ -53,7 +53,7 @@ def test_merge_dev_into_train_works_for_texts_and_mixed_data_sets(tmp_path: Path
 
 def test_merged_run_keeps_the_last_weights_and_resumes(tmp_path: Path) -> None:
     data = str(tagged(tmp_path / "names"))
-    changes = ["task.merge_dev_into_train=true", "phase.0.steps=6", "phase.0.validate=2", "phase.0.keep=best"]
+    changes = ["task.merge_dev_into_train=true", "phase.0.steps=6", "phase.0.validate_every=2", "phase.0.keep=best"]
     plan = make_plan("tagger/tiny", "", data, changes=changes, device="cpu")
     assert plan.recipe.phases[0].keep == "last"
     assert len(plan.examples["train"]) == 8 * 3 + 4

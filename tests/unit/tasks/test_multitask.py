@@ -60,8 +60,8 @@ def test_task_probabilities_are_proportional_to_size_to_the_power_mix() -> None:
     np.testing.assert_allclose(probabilities([100, 400, 1500], 0), [1 / 3] * 3)
     np.testing.assert_allclose(probabilities([100, 400, 2500], 0.5), [10 / 80, 20 / 80, 50 / 80])
     with pytest.raises(InvalidSetting) as error:
-        MultitaskObjective({}, mix=2)
-    assert error.value.key == "objective.mix"
+        MultitaskObjective({}, mixing_power=2)
+    assert error.value.key == "objective.mixing_power"
 
 
 def test_batch_depends_only_on_seed_and_step(place: Path) -> None:
@@ -69,7 +69,7 @@ def test_batch_depends_only_on_seed_and_step(place: Path) -> None:
     train = plan.examples["train"]
     assert isinstance(train, MixedExamples)
     assert [len(part) for part in train.parts] == [270, 180, 90]
-    objective = MultitaskObjective(plan.recipe.phases[0].batches, mix=0.5)
+    objective = MultitaskObjective(plan.recipe.phases[0].batches, mixing_power=0.5)
     assert objective.batches_per_epoch(train) == 17 + 12 + 6
     found = list(islice(objective.batches(train, 3, 0), 60))
     assert [batch.task_index for batch in found] == list(islice(draw_tasks(train, 3, 0.5), 60))
@@ -165,7 +165,12 @@ def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, whole: O
 def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe: str) -> None:
     """Of GPT-1 with its language loss beside."""
     options: dict[str, Any] = {"slug": slug, "recipe": recipe, "seed": 7}
-    options["changes"] = ["phase.0.steps=8", "model.dropout=0.1", "task.dropout=0.1", "phase.0.objective.mix=0.5"]
+    options["changes"] = [
+        "phase.0.steps=8",
+        "model.dropout=0.1",
+        "task.dropout=0.1",
+        "phase.0.objective.mixing_power=0.5",
+    ]
     moved(place, f"{slug}-through", **options)
     asked = iter([False] * 4 + [True])
     assert moved(place, f"{slug}-cut", stop=lambda: next(asked), **options).interrupted

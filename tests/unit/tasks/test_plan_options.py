@@ -115,8 +115,8 @@ def test_tensors_of_last_layers_of_transformer_are_its_last_blocks(slug: str) ->
 )
 def test_tensors_of_last_layers_of_other_networks_start_with_expected_name(slug: str, first: str) -> None:
     cls = model_class(slug)
-    config = cls.Config(**{"t5": {"width": 8, "inner": 8, "heads": 2, "head": 4, "layers": 2}}.get(
-        slug, {"width": 8, "layers": 2, "heads": 2, **({"window": 8} if slug == "gpt2" else {"inner": 8})}
+    config = cls.Config(**{"t5": {"width": 8, "ffn_width": 8, "heads": 2, "head_width": 4, "layers": 2}}.get(
+        slug, {"width": 8, "layers": 2, "heads": 2, **({"window": 8} if slug == "gpt2" else {"ffn_width": 8})}
     ))  # fmt: skip
     network = cls(config, nextword.core.types.Vocabulary(20, 0, {"<s>": 0}, end=1))
     names = tensors_of_last_layers(network, 1)
@@ -126,7 +126,12 @@ def test_tensors_of_last_layers_of_other_networks_start_with_expected_name(slug:
 
 def test_reinit_layers_reinitializes_last_layers_by_seed_and_loads_the_rest(place: Path, tmp_path: Path) -> None:
     """A rate of next to nothing: what training begins with is what it ends with."""
-    changes = ["task.reinit_layers=1", "phase.0.steps=1", "phase.0.optimizer.rate=1e-30", "phase.0.optimizer.decay=0.0"]
+    changes = [
+        "task.reinit_layers=1",
+        "phase.0.steps=1",
+        "phase.0.optimizer.rate=1e-30",
+        "phase.0.optimizer.weight_decay=0.0",
+    ]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
         moved(place, tmp_path / name, changes=changes, seed=seed)
     source = load_file(place / "bert/model.safetensors")
@@ -147,7 +152,7 @@ def test_reinit_layers_of_networks_without_separate_layers_raises(place: Path, t
     for slug, name in (("lstm", "LSTM"), ("albert", "ALBERT")):
         with pytest.raises(InvalidSetting, match=name):
             moved(place, tmp_path / slug, slug=slug, changes=["task.reinit_layers=1"])
-    free = run_of(tmp_path / "free", "albert", share="none")
+    free = run_of(tmp_path / "free", "albert", sharing="none")
     moved(
         tmp_path,
         tmp_path / "out",

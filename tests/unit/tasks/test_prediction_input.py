@@ -23,12 +23,12 @@ def test_divergence_check_counts_all_tokens_of_a_label(tmp_path: Path) -> None:
 def test_divergence_check_ignores_an_outlier_number(tmp_path: Path) -> None:
     rows = [*counted(299), ("the far red river", 1e6)]
     run, data = run_of(tmp_path / "bert"), written(tmp_path / "a.csv", ["text", "label"], rows)
-    changes = ["phase.0.epochs=1", "phase.0.batches.rows=4", "phase.0.log=1"]
+    changes = ["phase.0.epochs=1", "phase.0.batches.rows=4", "phase.0.log_every=1"]
     assert transfer.run("bert/finetune", run, data, tmp_path / "out", changes=changes).metric == "spearman"
 
 
 def test_diverging_classification_raises(tmp_path: Path) -> None:
     run, data = run_of(tmp_path / "bert"), written(tmp_path / "a.csv", ["text", "label"], coloured(60))
-    changes = ["phase.0.optimizer={kind='sgd',rate=1e4}", "phase.0.clip=1e9", "phase.0.log=1", "phase.0.epochs=9"]
+    changes = ["phase.0.optimizer={kind='sgd',rate=1e4}", "phase.0.clip=1e9", "phase.0.log_every=1", "phase.0.epochs=9"]
     with pytest.raises(TrainingDiverged):
         transfer.run("bert/finetune", run, data, tmp_path / "out", changes=changes)

@@ -199,7 +199,12 @@ def test_contextual_vectors_of_model_without_embeddings_raise() -> None:
 
 def test_tagger_with_contextual_vectors_of_missing_run_raises(data: Path, tmp_path: Path) -> None:
     source = run_of(tmp_path / "bert", "bert")
-    changes = (f"model.contextual={source}", "model.contextual_at=both", "model.contextual_l2=0.01", "phase.0.epochs=3")
+    changes = (
+        f"model.contextual={source}",
+        "model.contextual_place=both",
+        "model.contextual_l2=0.01",
+        "phase.0.epochs=3",
+    )
     out = learnt(data, tmp_path / "run", *changes)
     assert out.mean > 0.5
     recipe = json.loads(json.dumps((tmp_path / "run" / "recipe.toml").read_text()))

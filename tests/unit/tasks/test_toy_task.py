@@ -31,7 +31,7 @@ objective = { kind = "parity" }
 batches = { kind = "examples", rows = 8, length = 32 }
 optimizer = { kind = "adamw", rate = 1e-3 }
 steps = 12
-validate = 6
+validate_every = 6
 keep = "best"
 """
 

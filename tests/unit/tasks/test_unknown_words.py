@@ -115,7 +115,7 @@ def test_note_gives_the_command_that_adapts_the_language_model(tmp_path: Path) -
     assert f" {run} " in note
     assert "'zebra'" in note
     assert note.endswith(
-        f"nextword train {run}/recipe.toml --data {data}:review --set phase.0.init={run} "
+        f"nextword train {run}/recipe.toml --data {data}:review --set phase.0.init_from={run} "
         "--set \"tokenizer={kind='lexicon',size=60000}\""
     )
 
@@ -211,7 +211,7 @@ def test_adaptation_command_keeps_rare_words_if_unknown_words_are_rare() -> None
 
 def test_adaptation_command_passes_the_texts_to_every_phase() -> None:
     assert command("awd-lstm/ptb", {"film": 9}).startswith(
-        "nextword train runs/x/recipe.toml --data train=reviews.csv --data finetune=reviews.csv --set phase.0.init"
+        "nextword train runs/x/recipe.toml --data train=reviews.csv --data finetune=reviews.csv --set phase.0.init_from"
     )
 
 

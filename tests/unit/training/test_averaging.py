@@ -57,7 +57,7 @@ def test_averaged_sgd_on_a_quadratic_equals_hand_computation() -> None:
 def test_averaged_sgd_decay_equals_hand_computation() -> None:
     """w − η (g + λ w): 2 − 0.1 · (3 + 0.5 · 2) = 1.6; at the next gradient 1.6 − 0.1 · (3 + 0.8) = 1.22."""
     w = one(2.0)
-    optimizer = make_optimizer([w], {"kind": "nt-asgd", "rate": 0.1, "decay": 0.5})
+    optimizer = make_optimizer([w], {"kind": "nt-asgd", "rate": 0.1, "weight_decay": 0.5})
     for expected in (1.6, 1.22):
         w.grad = torch.tensor([3.0])
         optimizer.step()

@@ -17,7 +17,7 @@ from nextword.training.train import train_events
 
 WORDS = ["the", "cat", "sat", "on", "a", "mat", "and", "saw", "one", "dog", "run", "by", "two", "old", "trees"]
 TEXTS = ["the cat sat", "on the mat ."]
-SMALL = ["phase.0.steps=20", "phase.0.validate=20"]
+SMALL = ["phase.0.steps=20", "phase.0.validate_every=20"]
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def stepped(weights: list[nn.Parameter], optimizer: Any, step: int) -> None:
 def made(options: dict[str, Any], average: float = 0.95) -> tuple[list[nn.Parameter], Any]:
     torch.manual_seed(0)
     weights = [nn.Parameter(torch.randn(3)), nn.Parameter(torch.randn(2, 2)), nn.Parameter(torch.randn(4))]
-    return weights, make_optimizer(weights, {**options, "average": average})
+    return weights, make_optimizer(weights, {**options, "ema_decay": average})
 
 
 @pytest.mark.parametrize("options", KINDS)
@@ -96,7 +96,7 @@ def test_moving_average_with_invalid_setting_raises() -> None:
     for wrong in (1.0, -0.5, "much"):
         with pytest.raises(InvalidSetting) as invalid:
             made(KINDS[0], wrong)  # type: ignore[arg-type]
-        assert (invalid.value.key, invalid.value.value) == ("optimizer.average", wrong)
+        assert (invalid.value.key, invalid.value.value) == ("optimizer.ema_decay", wrong)
     with pytest.raises(InvalidSetting) as invalid:
-        make_optimizer([nn.Parameter(torch.zeros(1))], {"kind": "nt-asgd", "rate": 1.0, "average": 0.9})
-    assert (invalid.value.key, invalid.value.value) == ("optimizer.average", 0.9)
+        make_optimizer([nn.Parameter(torch.zeros(1))], {"kind": "nt-asgd", "rate": 1.0, "ema_decay": 0.9})
+    assert (invalid.value.key, invalid.value.value) == ("optimizer.ema_decay", 0.9)

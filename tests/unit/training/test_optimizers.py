@@ -49,7 +49,7 @@ def test_every_optimizer_is_covered() -> None:
 @pytest.mark.parametrize("kind", SAME)
 def test_optimizer_equals_torch_class(kind: str, decay: float) -> None:
     given, cls, theirs = SAME[kind]
-    ours = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "decay": decay, **given}))
+    ours = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "weight_decay": decay, **given}))
     expected = walked(lambda p: cls(p, lr=0.05, weight_decay=decay, **theirs))  # type: ignore[call-arg]
     rounded = kind in ("nt-asgd", "adam", "adamw")  # steps of one's own, or fused into one pass
     torch.testing.assert_close(ours, expected, rtol=1e-12 if rounded else 0, atol=0)
@@ -57,7 +57,9 @@ def test_optimizer_equals_torch_class(kind: str, decay: float) -> None:
 
 def test_decay_of_matrices_spares_vectors() -> None:
     matrix, vector = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.ones(2))
-    optimizer = make_optimizer([matrix, vector], {"kind": "adamw", "rate": 0.1, "decay": 0.5, "decayed": "matrices"})
+    optimizer = make_optimizer(
+        [matrix, vector], {"kind": "adamw", "rate": 0.1, "weight_decay": 0.5, "decay_on": "matrices"}
+    )
     for p in (matrix, vector):
         p.grad = torch.zeros_like(p)
     optimizer.step()
@@ -68,8 +70,8 @@ def test_decay_of_matrices_spares_vectors() -> None:
 @pytest.mark.parametrize(("kind", "decayed"), [("adamw", "vectors"), ("nt-asgd", "matrices")])
 def test_decayed_setting_with_unknown_value_raises(kind: str, decayed: str) -> None:
     with pytest.raises(InvalidSetting) as invalid:
-        make_optimizer([torch.nn.Parameter(torch.ones(2))], {"kind": kind, "decayed": decayed})
-    assert (invalid.value.key, invalid.value.value) == ("optimizer.decayed", decayed)
+        make_optimizer([torch.nn.Parameter(torch.ones(2))], {"kind": kind, "decay_on": decayed})
+    assert (invalid.value.key, invalid.value.value) == ("optimizer.decay_on", decayed)
 
 
 @pytest.mark.parametrize("kind", SAME)
@@ -77,12 +79,16 @@ def test_decay_is_l2_or_decoupled_by_optimizer(kind: str) -> None:
     """L2 of λ is the same as adding λθ to every gradient. Decoupled decay is not: without a gradient it shrinks the
     weights by (1 − rate·λ) each step and does nothing else."""
     rate, decay = 0.1, 0.5
-    by_decay = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "decay": decay}), lambda w: w * 0 + 0.3)
+    by_decay = walked(
+        lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "weight_decay": decay}), lambda w: w * 0 + 0.3
+    )
     by_hand = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate}), lambda w: 0.3 + decay * w)
     decoupled = kind in ("adamw", "nadamw", "adafactor")
     assert torch.allclose(by_decay, by_hand, rtol=1e-9) is not decoupled
     if decoupled:
-        still = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "decay": decay}), lambda w: w * 0)
+        still = walked(
+            lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "weight_decay": decay}), lambda w: w * 0
+        )
         start = torch.linspace(-2, 2, 7, dtype=torch.float64)
         torch.testing.assert_close(still, start * (1 - rate * decay) ** 6)
 

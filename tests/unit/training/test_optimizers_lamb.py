@@ -17,7 +17,7 @@ from nextword.training.trainer import run_gradient_phase
 from tests.support.small_job import small_job, trained, walk
 
 RATE, DECAY, EPS, BETAS = 0.03, 0.1, 1e-6, (0.9, 0.999)
-TABLE = {"kind": "lamb", "rate": RATE, "decay": DECAY, "decayed": "matrices"}
+TABLE = {"kind": "lamb", "rate": RATE, "weight_decay": DECAY, "decay_on": "matrices"}
 
 
 def parameters() -> list[nn.Parameter]:
@@ -68,7 +68,7 @@ def walked(optimizer: torch.optim.Optimizer, params: list[nn.Parameter], first: 
 def test_lamb_equals_reference_in_plain_numbers(steps: int, decayed: str, decay: float) -> None:
     params = parameters()
     begun = [p.detach().clone() for p in params]
-    walked(make_optimizer(params, {**TABLE, "decay": decay, "decayed": decayed}), params, 1, steps)
+    walked(make_optimizer(params, {**TABLE, "weight_decay": decay, "decay_on": decayed}), params, 1, steps)
     for x, p in zip(begun, params, strict=True):
         whole = decayed == "all" or x.dim() > 1
 
@@ -175,7 +175,14 @@ def test_optimizer_with_unknown_key_raises(options: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [{"betas": [0.9]}, {"betas": [0.9, 1.0]}, {"betas": 0.9}, {"eps": -1.0}, {"decay": -0.1}, {"decayed": "vectors"}],
+    [
+        {"betas": [0.9]},
+        {"betas": [0.9, 1.0]},
+        {"betas": 0.9},
+        {"eps": -1.0},
+        {"weight_decay": -0.1},
+        {"decay_on": "vectors"},
+    ],
 )
 def test_lamb_with_invalid_value_raises(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting):
@@ -201,7 +208,7 @@ def test_lamb_state_round_trips_and_continues_bit_identically() -> None:
 def test_lamb_training_resumes_bit_identically(tmp_path: Path) -> None:
     ids = walk(11, 405)
     phase: dict[str, Any] = {"batches": {"kind": "rows", "rows": 4, "length": 5}, "optimizer": TABLE, "steps": 12}
-    phase |= {"train": ids, "valid": None, "save": 1e9, "log": 5, "clip": 1.0}
+    phase |= {"train": ids, "valid": None, "save_every": 1e9, "log_every": 5, "clip": 1.0}
     whole, _ = trained(tmp_path / "whole", "lstm", {"width": 8}, 12, **phase)
     steps = iter(range(100))
     list(

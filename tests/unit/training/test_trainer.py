@@ -79,7 +79,9 @@ def test_accumulation_of_two_half_batches_equals_one_full_batch(tmp_path: Path) 
 def test_clipping_limits_the_step_to_rate_times_clip(tmp_path: Path) -> None:
     """With plain SGD a step is rate × gradient, so its length is at most rate × clip, and just that when clipped."""
     for clip, clipped in ((0.01, True), (1e6, False)):
-        made = job(tmp_path / str(clip), steps=1, clip=clip, optimizer={"kind": "sgd", "rate": 1.0}, log=1, valid=None)
+        made = job(
+            tmp_path / str(clip), steps=1, clip=clip, optimizer={"kind": "sgd", "rate": 1.0}, log_every=1, valid=None
+        )
         before = weights(made.network)
         (line,) = events_of(list(run_gradient_phase(made)), STEP)
         moved = math.sqrt(sum(((t - before[n]) ** 2).sum().item() for n, t in weights(made.network).items()))
@@ -103,7 +105,7 @@ def test_sequence_reduction_gradient_is_length_times_token_gradient() -> None:
 def test_unigram_bias_initial_loss_equals_unigram_model(tmp_path: Path) -> None:
     ids = np.repeat(np.arange(4), [400, 200, 100, 100]).astype(np.uint8)
     np.random.default_rng(0).shuffle(ids)
-    made = job(tmp_path / "run", steps=1, train=ids, initial={"kind": "zeros", "bias": "unigram"}, valid=None)
+    made = job(tmp_path / "run", steps=1, train=ids, initialization={"kind": "zeros", "bias": "unigram"}, valid=None)
     trainer = Trainer(made)
     trainer.begin()
     loss = trainer.objective.loss(made.network, next(trainer.batches()), None)
@@ -114,12 +116,12 @@ def test_unigram_bias_initial_loss_equals_unigram_model(tmp_path: Path) -> None:
 
 def test_initial_table_with_invalid_value_raises(tmp_path: Path) -> None:
     with pytest.raises(UnknownName) as unknown:
-        run(tmp_path / "run", steps=1, initial={"kind": "xavierr"})
+        run(tmp_path / "run", steps=1, initialization={"kind": "xavierr"})
     assert unknown.value.name == "xavierr"
     for key, value in (("bias", "trigram"), ("scael", 1.0)):
         with pytest.raises(InvalidSetting) as invalid:
-            run(tmp_path / key, steps=1, initial={key: value})
-        assert (invalid.value.key, invalid.value.value) == (f"initial.{key}", value)
+            run(tmp_path / key, steps=1, initialization={key: value})
+        assert (invalid.value.key, invalid.value.value) == (f"initialization.{key}", value)
 
 
 # ------------------------------------------------------------------------------------------------ budgets
@@ -132,7 +134,7 @@ def test_epochs_or_steps_limit_training_and_set_validations(tmp_path: Path) -> N
     _, events = run(tmp_path / "steps", steps=17)
     assert (events[-1].step, events[-1].values["reason"]) == (17, "steps")
     assert [e.step for e in events_of(events, VALID)] == list(range(1, 18))  # ten times or more
-    _, events = run(tmp_path / "every", steps=17, validate=6)
+    _, events = run(tmp_path / "every", steps=17, validate_every=6)
     assert [e.step for e in events_of(events, VALID)] == [6, 12, 17]
     assert events[0].values["steps"] == 17
     assert events[0].values["per_epoch"] == PER_EPOCH
@@ -194,7 +196,7 @@ def test_timing_leaves_weights_randomness_and_counters_unchanged(tmp_path: Path)
     """Weights, randomness, optimizer, counters and memory are those of a run that was told its steps."""
     made = {
         budget: job(
-            tmp_path / budget, model={"width": 8, "dropout": 0.3}, initial={"kind": "normal"}, **{budget: value}
+            tmp_path / budget, model={"width": 8, "dropout": 0.3}, initialization={"kind": "normal"}, **{budget: value}
         )
         for budget, value in (("minutes", 0.003), ("steps", 9))
     }
@@ -251,7 +253,7 @@ def test_kill_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> None:
 
 def test_validation_leaves_trained_weights_unchanged(tmp_path: Path) -> None:
     model = {"width": 8, "dropout": 0.4}
-    often, _ = run(tmp_path / "often", steps=12, validate=1, keep="last", model=model)
+    often, _ = run(tmp_path / "often", steps=12, validate_every=1, keep="last", model=model)
     never, _ = run(tmp_path / "never", steps=12, valid=None, model=model)
     assert equal(weights(often), weights(never))
 
@@ -266,7 +268,7 @@ def test_patience_stops_after_too_many_validations_without_improvement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, [3, 2, 2.5, 1, 1, 2, 3, 0])
-    _, events = run(tmp_path / "run", steps=8, validate=1, patience=2)
+    _, events = run(tmp_path / "run", steps=8, validate_every=1, patience=2)
     assert (events[-1].step, events[-1].values["reason"]) == (7, "patience")
     assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, False, True, False, False, False]
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (4, 1)
@@ -280,7 +282,7 @@ def test_best_checkpoint_with_equal_metrics_has_lower_loss(tmp_path: Path, monke
         return Validation(nats, {"accuracy": metric})
 
     monkeypatch.setattr(Trainer, "compute_validation", compute_validation)
-    _, events = run(tmp_path / "run", steps=9, validate=1, patience=3)
+    _, events = run(tmp_path / "run", steps=9, validate_every=1, patience=3)
     assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, True, False, False, True]
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (6, 1.5)
     assert events[-1].values["reason"] == "patience"  # no metric was better than the second
@@ -291,7 +293,7 @@ def test_keep_saves_the_best_or_last_weights(
     keep: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scripted(monkeypatch, [3, 2, 1, 2, 3, 4])
-    network, _ = run(tmp_path / "run", steps=6, validate=1, keep=keep)
+    network, _ = run(tmp_path / "run", steps=6, validate_every=1, keep=keep)
     monkeypatch.undo()
     straight, _ = run(tmp_path / "straight", steps=step, valid=None)
     saved = model_class("lstm").load(tmp_path / "run", network.config, network.vocabulary)

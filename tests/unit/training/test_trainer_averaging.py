@@ -24,18 +24,18 @@ SIZE = 12
 MODEL = {"embedding": 6, "width": 8, "layers": 2}
 TRAIN, HELD_OUT = walk(SIZE - 1, 405), walk(SIZE - 1, 120, seed=1)
 PHASE: dict[str, Any] = {
-    "batches": {"kind": "variable", "rows": 4, "length": 6, "spread": 2.0, "least": 2},
-    "objective": {"kind": "causal", "activation": 2.0, "temporal": 1.0},
-    "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 0.001, "start": 5},
+    "batches": {"kind": "variable", "rows": 4, "length": 6, "length_std": 2.0, "min_length": 2},
+    "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
+    "optimizer": {"kind": "nt-asgd", "rate": 2.0, "weight_decay": 0.001, "start": 5},
     "clip": 0.25,
-    "log": 1,
+    "log_every": 1,
 }
 
 
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_nt_asgd_saves_the_averaged_weights(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Twelve steps of which seven are averaged; the file and the network hold the mean of those seven."""
-    phase = {**PHASE, "steps": 12, "keep": keep, "validate": 12}
+    phase = {**PHASE, "steps": 12, "keep": keep, "validate_every": 12}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
     seen: list[dict[str, Tensor]] = []  # the weights after each step
     plain = AveragedSGD.apply
@@ -58,7 +58,7 @@ def test_nt_asgd_saves_the_averaged_weights(keep: str, tmp_path: Path, monkeypat
 def test_nt_asgd_validates_with_averages_without_changing_training(tmp_path: Path) -> None:
     found = []
     for every in (3, 15):
-        phase = {**PHASE, "steps": 15, "validate": every}
+        phase = {**PHASE, "steps": 15, "validate_every": every}
         job = small_job(tmp_path / str(every), "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
         found.append(events_of(list(run_gradient_phase(job)), VALID)[-1].values["valid"])
     assert found[0] == found[1]  # validating leaves no trace
@@ -69,7 +69,7 @@ def test_nt_asgd_trigger_in_training_equals_original(tmp_path: Path, monkeypatch
     left = iter(losses)
     monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(left)))
     options = {"kind": "nt-asgd", "rate": 1.0, "patience": 5}
-    phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate": 1}
+    phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate_every": 1}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
     events = events_of(list(run_gradient_phase(job)), VALID)
     assert [e.step for e in events if e.values.get("averaging")] == [9]  # after the ninth validation, 2.5
@@ -78,7 +78,7 @@ def test_nt_asgd_trigger_in_training_equals_original(tmp_path: Path, monkeypatch
 @pytest.mark.parametrize("at", [4, 9])  # before averaging begins, and while it goes on
 def test_nt_asgd_resume_gives_bit_identical_result(at: int, tmp_path: Path) -> None:
     def job(name: str, stop: Any = lambda: False) -> Any:
-        phase = {**PHASE, "steps": 14, "validate": 7, "save": 0}
+        phase = {**PHASE, "steps": 14, "validate_every": 7, "save_every": 0}
         return small_job(tmp_path / name, "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, stop, **phase)
 
     list(run_gradient_phase(job("straight")))
@@ -98,7 +98,7 @@ def test_nt_asgd_resume_gives_bit_identical_result(at: int, tmp_path: Path) -> N
 
 def test_nt_asgd_step_equals_torch_with_clip_decay_and_length_scaled_rate(tmp_path: Path) -> None:
     """One step against torch's own: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
-    phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "decay": 0.3}}
+    phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "weight_decay": 0.3}}
     trainer = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
     twin = small_job(tmp_path / "twin", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase).network.train()
     batch = next(trainer.batches())
@@ -146,7 +146,7 @@ def test_graph_step_function_without_capture_equals_plain_step(tmp_path: Path) -
 def test_graphs_without_gpu_are_ignored(tmp_path: Path) -> None:
     weights = []
     for graphs in (False, True):
-        phase = {**PHASE, "steps": 4, "graphs": graphs}
+        phase = {**PHASE, "steps": 4, "cuda_graphs": graphs}
         job = small_job(tmp_path / str(graphs), "awd-lstm", MODEL, SIZE, TRAIN, None, **phase)
         list(run_gradient_phase(job))
         weights.append(list(job.network.parameters()))
@@ -164,7 +164,11 @@ def test_graphs_with_accumulation_raise(tmp_path: Path) -> None:
 
 def test_batches_of_one_time_step_keep_losses_finite(tmp_path: Path) -> None:
     """Rows of 14 ids, read 6 at a time, end in a piece of one step."""
-    phase = {**PHASE, "batches": {"kind": "variable", "rows": 4, "length": 6, "spread": 0.0, "half": 0.0}, "steps": 7}
+    phase = {
+        **PHASE,
+        "batches": {"kind": "variable", "rows": 4, "length": 6, "length_std": 0.0, "half_probability": 0.0},
+        "steps": 7,
+    }
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN[:56], None, **phase)
     lengths = [length for _, length in Trainer(job).objective.layout.segments(14, 1, 0)]
     assert lengths == [6, 6, 1]

@@ -28,8 +28,8 @@ def test_resume_of_interrupted_run_gives_bit_identical_result(
     slug: str, optimizer: dict[str, Any], tmp_path: Path
 ) -> None:
     """Carried state, dropout's randomness, optimizer, schedule by validations and accumulation, all at once."""
-    options: dict[str, Any] = {"slug": slug, "optimizer": optimizer, "steps": 14, "validate": 2, "accumulate": 3}
-    options |= {"schedule": {"kind": "plateau"}, "clip": 0.5, "log": 4}
+    options: dict[str, Any] = {"slug": slug, "optimizer": optimizer, "steps": 14, "validate_every": 2, "accumulate": 3}
+    options |= {"schedule": {"kind": "plateau"}, "clip": 0.5, "log_every": 4}
     options["model"] = {"width": 8, "dropout": 0.3} | ({"context": 1} if slug == "nplm" else {"layers": 2})
     run(tmp_path / "straight", **options)
     for breaks in (1, 5, 6):  # interrupted three times
@@ -73,7 +73,7 @@ def test_non_finite_loss_raises_and_keeps_last_good_state(
 ) -> None:
     poisoned(monkeypatch, at)
     with pytest.raises(TrainingDiverged) as diverged:
-        run(tmp_path / "run", steps=9, log=log, save=0, validate=4, valid=valid)
+        run(tmp_path / "run", steps=9, log_every=log, save_every=0, validate_every=4, valid=valid)
     assert at <= diverged.value.step <= 9
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
@@ -87,7 +87,7 @@ def test_non_finite_loss_raises_and_keeps_last_good_state(
 
 def test_exploding_loss_raises(tmp_path: Path) -> None:
     with pytest.raises(TrainingDiverged):
-        run(tmp_path / "run", slug="rnn", model={"width": 8, "activation": "relu"}, steps=200, log=1,
+        run(tmp_path / "run", slug="rnn", model={"width": 8, "activation": "relu"}, steps=200, log_every=1,
             optimizer={"kind": "sgd", "rate": 1e4})  # fmt: skip
 
 

@@ -95,7 +95,7 @@ def test_warm_start_with_another_vocabulary_keeps_known_rows(tmp_path: Path, slu
     batches = {"kind": "blocks", "rows": 2, "length": 8} if slug == "gpt2" else ROWS
     options = {"slug": slug, "batches": batches}
     first = learnt(tmp_path, "first", FIRST, model, spec, optimizer={"kind": "adam", "rate": 0.01}, **options)
-    second = learnt(tmp_path, "second", SECOND, model, spec, init=str(first), optimizer=STILL, **options)
+    second = learnt(tmp_path, "second", SECOND, model, spec, init_from=str(first), optimizer=STILL, **options)
     before, after = tensors(first), tensors(second)
     theirs, ours = (load_tokenizer(run / "tokenizer.json") for run in (first, second))
     tables = {name for name in before if "proposal" not in name and len(before[name]) == len(theirs)}
@@ -120,7 +120,7 @@ def test_warm_start_reports_the_number_of_new_words(tmp_path: Path) -> None:
         "paper": {"slug": "awd-lstm"},
         "tokenizer": {"kind": "lexicon", "size": 50},
         "model": SHAPE,
-        "phase": [{"data": written(tmp_path / "text", SECOND), "init": str(first), "steps": 2}],
+        "phase": [{"data": written(tmp_path / "text", SECOND), "init_from": str(first), "steps": 2}],
     }
     events = list(train_events(parse_recipe(tables, "second"), tmp_path / "second", device="cpu"))
     (note,) = events[0].values["notes"]
@@ -132,7 +132,7 @@ def test_warm_start_reports_the_number_of_new_words(tmp_path: Path) -> None:
 
 def test_warm_start_resume_gives_identical_weights(tmp_path: Path) -> None:
     first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
-    options = {"init": str(first), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 6}
+    options = {"init_from": str(first), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 6}
     whole = tensors(learnt(tmp_path, "whole", SECOND, SHAPE, {"kind": "words"}, **options))
     asked = iter([False, False, True])
     tables = {
@@ -159,17 +159,17 @@ def test_warm_start_resume_gives_identical_weights(tmp_path: Path) -> None:
     [
         {"width": 8, "readout": {"kind": "classes"}},
         {"width": 8, "readout": {"kind": "adaptive", "cutoffs": [6]}},
-        {"width": 8, "characters": {"filters": [[1, 4]], "characters": 4}},
+        {"width": 8, "characters": {"filters": [[1, 4]], "character_width": 4}},
     ],
 )
 def test_warm_start_without_word_rows_raises(tmp_path: Path, model: dict[str, Any]) -> None:
     first = learnt(tmp_path, "first", FIRST, model, {"kind": "words"}, slug="lstm")
     with pytest.raises(Unsupported):
-        learnt(tmp_path, "second", SECOND, model, {"kind": "words"}, slug="lstm", init=str(first))
+        learnt(tmp_path, "second", SECOND, model, {"kind": "words"}, slug="lstm", init_from=str(first))
     assert not (tmp_path / "second").exists()
 
 
 def test_warm_start_with_another_width_raises(tmp_path: Path) -> None:
     first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
     with pytest.raises(InvalidSetting, match=r"weight_ih is \(48, 8\).*\(64, 8\)"):
-        learnt(tmp_path, "second", SECOND, {**SHAPE, "width": 16}, {"kind": "words"}, init=str(first))
+        learnt(tmp_path, "second", SECOND, {**SHAPE, "width": 16}, {"kind": "words"}, init_from=str(first))

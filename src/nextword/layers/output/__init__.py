@@ -69,15 +69,15 @@ def _spelled(
     width: int,
     vocabulary: Vocabulary,
     filters: Sequence[Sequence[int]] = ELMO,
-    characters: int = 16,
+    character_width: int = 16,
     highway: int = 2,
-    longest: int = 50,
+    max_word_length: int = 50,
     correction: int = 0,
     samples: int = 0,
     proposal: str = "unigram",
     power: float = 1.0,
 ) -> nn.Module:
-    words = CharSoftmax(width, vocabulary, filters, characters, highway, longest, correction)
+    words = CharSoftmax(width, vocabulary, filters, character_width, highway, max_word_length, correction)
     return SampledSoftmax(words, vocabulary.size, samples, proposal, power) if samples else words
 
 

@@ -38,14 +38,14 @@ DEFAULT_CUTOFFS = (20, 5)  # by default the clusters start at V / 20 and V / 5
 
 
 class AdaptiveSoftmax(CountedReadout):
-    """`cutoffs` are the ranks at which clusters begin; each cluster's vectors are `divide` times narrower than those of
-    the cluster before. Without cutoffs ([]) it is the full softmax.
+    """`cutoffs` are the ranks at which clusters begin; each cluster's vectors are `div_value` times narrower than those
+    of the cluster before. Without cutoffs ([]) it is the full softmax.
     """
 
     place: Tensor  # (V,) id → rank
 
     def __init__(
-        self, width: int, size: int, cutoffs: Sequence[int] | None = None, divide: float = 4.0, bias: bool = False
+        self, width: int, size: int, cutoffs: Sequence[int] | None = None, div_value: float = 4.0, bias: bool = False
     ) -> None:
         super().__init__(size)
         given = sorted({size // share for share in DEFAULT_CUTOFFS} - {0}) if cutoffs is None else list(cutoffs)
@@ -57,11 +57,11 @@ class AdaptiveSoftmax(CountedReadout):
                 key="model.readout.cutoffs",
                 value=cutoffs,
             )
-        if divide < 1:
+        if div_value < 1:
             raise InvalidSetting(
-                f"readout: divide = {divide} must be at least 1: each cluster is so many times narrower than the last.",
-                key="model.readout.divide",
-                value=divide,
+                f"readout: div_value = {div_value} must be at least 1. Clusters get narrower, never wider.",
+                key="model.readout.div_value",
+                value=div_value,
             )
         self.edges = [*given, size]
         self.head_weight = nn.Parameter(torch.empty(self.edges[0] + len(given), width))
@@ -69,7 +69,7 @@ class AdaptiveSoftmax(CountedReadout):
         init_like_linear(self.head_weight, *() if self.head_bias is None else (self.head_bias,))
         self.tail = nn.ModuleList()
         for i, (first, end) in enumerate(pairwise(self.edges), 1):
-            narrow = max(1, int(width // divide**i))
+            narrow = max(1, int(width // div_value**i))
             self.tail.append(
                 nn.Sequential(nn.Linear(width, narrow, bias=False), nn.Linear(narrow, end - first, bias=False))
             )

@@ -55,9 +55,9 @@ class CharSoftmax(LinearReadout):
         width: int,
         vocabulary: Vocabulary,
         filters: Sequence[Sequence[int]] = ELMO,
-        characters: int = 16,
+        character_width: int = 16,
         highway: int = 2,
-        longest: int = 50,
+        max_word_length: int = 50,
         correction: int = 0,
     ) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class CharSoftmax(LinearReadout):
                 value=correction,
             )
         self.precision = "fp32"
-        cnn = CharacterCNN(width, vocabulary, filters, characters, highway, longest)
+        cnn = CharacterCNN(width, vocabulary, filters, character_width, highway, max_word_length)
         self.vectors: WordVectors = CorrectedVectors(cnn, width, correction) if correction else cnn
         self.bias = nn.Parameter(torch.zeros(vocabulary.size))
 

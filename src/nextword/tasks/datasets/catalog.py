@@ -86,7 +86,7 @@ def unknown_data(name: str) -> UnknownName:
     elif is_tasks(name) or (entry is not None and entry.kind == "translation"):
         advice = (
             f"{name} is a text-to-text data set: nextword train t5/tasks --data {name} (from a pretrained run: --set "
-            "phase.0.init=RUN). To fine-tune T5 on labels, use t5/finetune."
+            "phase.0.init_from=RUN). To fine-tune T5 on labels, use t5/finetune."
         )
     else:
         lower = {known.lower(): known for known in BENCHMARKS}
