@@ -108,7 +108,7 @@ def pieces(ids: np.ndarray, rows: int, length: int, device: torch.device) -> Ite
 def ours(recipe: str, text: Text, model: Mapping[str, Any], device: torch.device, **phase: Any) -> Contender:
     """The loop of `nextword train` on the ids; `phase` and `model` change the recipe."""
     found = load_recipe(recipe)
-    same = {"rows": text.rows, "length": text.length, "spread": 0.0, "half": 0.0}
+    same = {"rows": text.rows, "length": text.length, "length_std": 0.0, "half_probability": 0.0}
     one = found.phases[0]
     changes: Any = {"batches": {**one.batches, **same}, "optimizer": {**one.optimizer, "start": 1}, **phase}
     cls = model_class(found.slug)

@@ -284,7 +284,7 @@ def test_damaged_run_is_refused_and_left_unchanged(
 def test_diverging_training_keeps_the_last_good_state(cli: Cli, text: Path, tmp_path: Path, rate: str) -> None:
     run = tmp_path / "run"
     hot = ("--set", f"phase.0.optimizer={{kind='sgd', rate={rate}}}", "--set", "phase.0.clip=0")
-    every = ("--set", "phase.0.log=1", "--set", "phase.0.save=0", "--set", "phase.0.validate=1")
+    every = ("--set", "phase.0.log_every=1", "--set", "phase.0.save_every=0", "--set", "phase.0.validate_every=1")
     message = cli(*TRAIN, "--data", text, "--out", run, *QUICK, *hot, *every, fails=True).stderr
     assert "diverged" in message
     assert "phase.0.optimizer.rate" in message

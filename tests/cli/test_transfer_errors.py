@@ -70,7 +70,7 @@ def test_json_of_several_seeds_includes_their_errors(js: Js, place: Path, tmp_pa
 def test_failed_transfer_creates_no_folder(cli: Cli, place: Path, tmp_path: Path) -> None:
     words = ["transfer", "gpt1/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--out"]
     message = " ".join(cli(*words, tmp_path / "x", *QUICK, fails=True).stderr.split())
-    assert "--set 'phase.*.objective.language=0'" in message
+    assert "--set 'phase.*.objective.lm_weight=0'" in message
     assert not (tmp_path / "x").exists()
     cli(*words, tmp_path / "x", *QUICK, "--set", "phase.*.objective.lm_weight=0")
 

@@ -55,7 +55,7 @@ def accuracy(folder: Path, out: Path, unlabeled: str) -> float:
     changes = [
         "task.train_fraction=0.01",
         f"phase.0.objective={{kind='cross_view', unlabeled='{unlabeled}', sentences=3000, dropout=0.1}}",
-        "model.words=24",
+        "model.vector_width=24",
         "model.filters=[[2, 8]]",
         "model.width=24",
         "model.projection=24",

@@ -37,7 +37,9 @@ from nextword.models.decoder import DecoderConfig, DecoderLM, init_gpt_weights
 @dataclass(frozen=True)
 class GPT1Config(DecoderConfig):
     window: int = 512
-    extra_tokens: int = 0  # special tokens beyond the vocabulary, read and never predicted: see framing.resize_embeddings
+    extra_tokens: int = (
+        0  # special tokens beyond the vocabulary, read and never predicted: see framing.resize_embeddings
+    )
 
 
 class Block(nn.Module):

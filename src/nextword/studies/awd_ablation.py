@@ -87,7 +87,7 @@ REMOVE: dict[str, Callable[[Recipe], Recipe]] = {
     "averaging (NT-ASGD)": _use_sgd,
     "varying lengths": _fix_lengths,
     "word dropout": lambda r: with_model(r, word_dropout=0.0),
-    "weight decay": lambda r: with_phase(r, optimizer={**r.phases[0].optimizer, "decay": 0.0}),
+    "weight decay": lambda r: with_phase(r, optimizer={**r.phases[0].optimizer, "weight_decay": 0.0}),
     "AR and TAR": lambda r: with_phase(r, objective={"kind": "causal"}),
     "a smaller embedding": lambda r: with_model(r, embedding=r.model["width"]),
     "weight dropping": lambda r: with_model(r, weight_dropout=0.0),
@@ -166,7 +166,9 @@ def _prepare_small(corpus: Corpus, settings: Settings, folder: Path) -> tuple[Re
     recipe = with_model(load_recipe(SMALL), **NETWORK, **DROPOUT)
     batches = {"kind": "variable", "rows": ROWS, "length": LENGTH, "length_std": LENGTH / 14, "min_length": 2}
     phase = {"batches": batches, "optimizer": OPTIMIZER, "clip": CLIP, "steps": 0, "epochs": EPOCHS[is_quick]}
-    return with_phase(recipe, **phase, data="", log=10**6, save=1e9), TextFolder.write(folder, tokenizer, **splits)
+    return with_phase(recipe, **phase, data="", log_every=10**6, save_every=1e9), TextFolder.write(
+        folder, tokenizer, **splits
+    )
 
 
 def _nats(runs: Runs) -> Table:

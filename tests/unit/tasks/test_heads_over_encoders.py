@@ -51,7 +51,7 @@ SHAPES: dict[str, dict[str, Any]] = {
     },
     **{slug: ATTENDS for slug in ("gpt1", "gpt2", "gpt3", "bert", "roberta", "glm")},
     "albert": {**ATTENDS, "embedding": 8},
-    "xlnet": {"width": 8, "layers": 1, "heads": 2, "inner": 16, "memory": 4, "dropout": 0.0, "init_std": 0.1},
+    "xlnet": {"width": 8, "layers": 1, "heads": 2, "ffn_width": 16, "memory": 4, "dropout": 0.0, "init_std": 0.1},
     "seq2seq": {"cell": "gru", "attention": "bahdanau", "width": 8, "embedding": 8, "encoder_width": 8},
     "cvt-seq2seq": {"cell": "lstm", "width": 8, "embedding": 8, "encoder_width": 8, "dropout": 0.0},
     "cove": {"vector_width": 8, "encoder_width": 8, "width": 8, "embedding": 8},
