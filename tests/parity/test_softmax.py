@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from nextword.core.protocols import Readout
 from nextword.core.types import IGNORE
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.output import softmax
+from nextword.layers.output.base import Readout
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax, linear_cross_entropy, total_cross_entropy
 
 WIDTH, SIZE = 16, 101

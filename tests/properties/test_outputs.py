@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from nextword.core.errors import InvalidSetting, UnknownName
-from nextword.core.protocols import Readout
 from nextword.core.types import IGNORE, Vocabulary
 from nextword.layers.output import READOUTS, make_readout
+from nextword.layers.output.base import Readout
 from tests.support.errors import raises
 
 WIDTH = 6

@@ -88,6 +88,13 @@ class DecompressedFile:
     def __exit__(self, *error: object) -> None:
         self.close()
 
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the lines, with their ends."""
+        try:
+            yield from self.stream
+        except self._errors as error:
+            raise damaged_error(self.path, error) from None
+
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes; none at the end of the file."""
         try:

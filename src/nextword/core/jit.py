@@ -90,7 +90,7 @@ def run_concurrently(threads: int, work: Callable[[int], Any], release: Callable
 
 
 @jit
-def mix_bits(h):
+def mix_bits(h: np.uint64) -> np.uint64:
     """Scramble 64 bits: every bit of the result depends on every bit of h (the finalizer of MurmurHash3)."""
     h = (h ^ (h >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     h = (h ^ (h >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)

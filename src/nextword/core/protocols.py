@@ -1,4 +1,4 @@
-"""What a network or an objective can do, as protocols.
+"""What a network can do, as protocols.
 
 `isinstance(network, Autoregressive)` asks whether a network has the methods. A causal language model is Autoregressive
 and often an Encoder, BERT is Infilling and an Encoder, an n-gram model is Autoregressive and Counting.
@@ -6,51 +6,16 @@ and often an Encoder, BERT is Infilling and an Encoder, an n-gram model is Autor
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from nextword.core.types import (
-    Batch,
-    Decoding,
-    Encoding,
-    FramedText,
-    Greedy,
-    Guess,
-    Inputs,
-    Loss,
-    Piece,
-    Prediction,
-    Score,
-    State,
-    Stop,
-)
+from nextword.core.types import Batch, Encoding, FramedText, Inputs, Loss, State
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     Ids = Tensor  # (B, T) integer
-
-
-# ------------------------------------------------------------------------------------------------ networks
-
-
-@runtime_checkable
-class Readout(Protocol):
-    """Hidden vectors → distribution over the vocabulary: a softmax or one of its alternatives."""
-
-    def nll(self, h: Tensor, targets: Tensor) -> Tensor: ...  # (N, D), (N,) → (N,) exact negative log-likelihoods
-    def total(self, h: Tensor, targets: Tensor) -> Tensor: ...  # their sum, for training; may be fused or sampled
-    def log_probs(self, h: Tensor) -> Tensor: ...  # (N, D) → (N, V), exact
-
-
-class Network(Protocol):
-    """What objectives train. (Not runtime_checkable: since Python 3.12 isinstance does not see submodules.)"""
-
-    readout: Readout
-    widths: list[int]  # hidden size of the embedding, then of each layer
-
-    def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]: ...  # each (B, T, widths[i])
 
 
 @runtime_checkable
@@ -103,39 +68,3 @@ class Online(Protocol):
     learns_with: str  # kind of the optimizer whose learning rate and state it uses
 
     def learn(self, batch: Batch, optimizer: Any) -> Loss: ...
-
-
-# ------------------------------------------------------------------------------------------------ training
-
-
-class Objective(Protocol):
-    """What is predicted from what. A text is a token stream (batching/) with its word, sentence and document starts.
-
-    An objective whose losses have `outputs` also defines `metrics(text, outputs)`: numbers by name, the first of which
-    selects the best checkpoint.
-    """
-
-    def per_epoch(self, text: Any) -> int: ...  # number of batches
-    def batches(self, text: Any, seed: int, step: int) -> Iterator[Batch]: ...  # batch k depends on (seed, k) alone
-    def held_out(self, text: Any) -> Iterator[Batch]: ...  # one pass, for validation
-    def loss(self, network: Any, batch: Batch, state: State) -> Loss: ...
-
-
-# ------------------------------------------------------------------------------------------------ text level
-
-
-class LanguageModel(Protocol):
-    """Plain strings in, plain values out: what commands, evaluation and the server use (implemented in lm/)."""
-
-    can: frozenset[str]  # subset of "score", "next", "fill", "generate", "embed", "predict"
-    parameters: int
-
-    def score(self, text: str, given: str = "") -> Score: ...
-    def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]: ...
-    def next(self, left: str, right: str = "", k: int = 10) -> list[Guess]: ...
-    def generate(self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop()) -> Iterator[Piece]: ...
-    def generate_many(
-        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop()
-    ) -> list[list[Piece]]: ...
-    def embed(self, texts: Sequence[str], layer: Any = -1, pooling: str = "mean") -> Tensor: ...
-    def predict(self, examples: Sequence[Any]) -> list[Prediction]: ...

@@ -21,11 +21,11 @@ from torch import Tensor
 
 from nextword.core import pytree
 from nextword.core.errors import Unsupported, invalid
-from nextword.core.protocols import Readout
 from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Inputs, State, Stop, Vocabulary
 from nextword.generation.beam_search import BeamModel, Hypothesis, beam_search
 from nextword.generation.sampling import generate_batch, make_generator
 from nextword.generation.whole_words import MARKS, WORD, continues_word, read_word
+from nextword.layers.output.base import Readout
 from nextword.models.base import CausalNetwork
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.special_tokens import PieceMarks
