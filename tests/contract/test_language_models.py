@@ -270,7 +270,7 @@ GRADIENT_MODELS = [slug for slug in TEXT_MODELS if load_recipe(f"{slug}/tiny").p
 
 @pytest.mark.parametrize("slug", GRADIENT_MODELS)
 def test_resume_gives_bit_identical_result(slug: str, tmp_path: Path) -> None:
-    changes = ["phase.0.steps=30", "phase.0.log=1", "phase.0.save=0", "phase.0.validate=10"]
+    changes = ["phase.0.steps=30", "phase.0.log_every=1", "phase.0.save_every=0", "phase.0.validate_every=10"]
     recipe = load_recipe(f"{slug}/tiny", changes)
     list(train_events(recipe, tmp_path / "straight", device="cpu"))
     calls = 0

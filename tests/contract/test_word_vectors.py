@@ -111,7 +111,7 @@ def test_load_again_gives_same_embeddings(lm: WordVectorModel, run: Path) -> Non
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_resume_gives_bit_identical_result(slug: str, tmp_path: Path) -> None:
-    recipe = load_recipe(f"{slug}/tiny", ["phase.0.steps=30", "phase.0.save=0", "phase.0.log=1"])
+    recipe = load_recipe(f"{slug}/tiny", ["phase.0.steps=30", "phase.0.save_every=0", "phase.0.log_every=1"])
     list(train_events(recipe, tmp_path / "straight", device="cpu"))
     calls = iter(range(100))
     events = list(train_events(recipe, tmp_path / "interrupted", device="cpu", stop=lambda: next(calls) >= 16))

@@ -179,7 +179,7 @@ def test_cvt_run_predicts_tags_and_trains_without_unlabeled_text(data: Path, tmp
 
 
 def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> None:
-    own = small(data, "phase.0.save=0", "phase.0.log=1")
+    own = small(data, "phase.0.save_every=0", "phase.0.log_every=1")
     learnt(both(data), tmp_path / "whole", own)
     asked = iter(range(1000))
     assert learnt(both(data), tmp_path / "parts", own, stop=lambda: next(asked) >= 24).interrupted
@@ -192,7 +192,7 @@ def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> 
 
 
 def test_resume_with_changed_unlabeled_text_raises(data: Path, tmp_path: Path) -> None:
-    own = small(data, "phase.0.save=0")
+    own = small(data, "phase.0.save_every=0")
     asked = iter(range(1000))
     learnt(str(data), tmp_path / "run", own, stop=lambda: next(asked) >= 10)
     plain = data.parent / "plain.txt"

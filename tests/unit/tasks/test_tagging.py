@@ -95,7 +95,7 @@ def test_tagger_with_other_output_settings_learns(data: Path, tmp_path: Path, ch
 
 
 def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> None:
-    own = ("phase.0.epochs=2", "model.dropout=0.3", "phase.0.save=0")
+    own = ("phase.0.epochs=2", "model.dropout=0.3", "phase.0.save_every=0")
     learnt(data, tmp_path / "whole", *own)
     asked = iter(range(1000))
     assert learnt(data, tmp_path / "parts", *own, stop=lambda: next(asked) >= 25).interrupted

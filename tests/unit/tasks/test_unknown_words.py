@@ -195,7 +195,7 @@ def command(theirs: str, words: dict[str, int], *changes: str) -> str:
 
 
 def test_adaptation_command_uses_the_recipe_of_the_run() -> None:
-    begin = "--data reviews.csv --set phase.0.init=runs/x"
+    begin = "--data reviews.csv --set phase.0.init_from=runs/x"
     assert command("ulmfit/pretrain", {"film": 9}) == f"nextword train ulmfit/lm {begin}"
     assert command("ulmfit/tiny", {"film": 9}) == f"nextword train ulmfit/tiny-lm {begin}"
     back = command("ulmfit/pretrain", {"film": 9}, "model.backward=true", "model.width=1150")

@@ -156,7 +156,7 @@ def test_lamb_skips_parameters_without_gradient() -> None:
 
 
 def test_lamb_spares_vectors_only_if_decayed_is_matrices() -> None:
-    spared, whole = (make_optimizer(parameters(), {**TABLE, "decayed": d}) for d in ("matrices", "all"))
+    spared, whole = (make_optimizer(parameters(), {**TABLE, "decay_on": d}) for d in ("matrices", "all"))
     assert [(g["weight_decay"], g["scaled"]) for g in spared.param_groups] == [(DECAY, True), (0.0, False)]
     assert [(g["weight_decay"], g["scaled"]) for g in whole.param_groups] == [(DECAY, True)]
     other = make_optimizer(parameters(), {**TABLE, "kind": "adamw"})

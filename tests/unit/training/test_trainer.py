@@ -147,8 +147,8 @@ def test_accumulation_counts_epochs_by_text_read(tmp_path: Path) -> None:
 
 
 def test_log_line_has_mean_loss_since_previous_line(tmp_path: Path) -> None:
-    _, each = run(tmp_path / "each", steps=10, log=1, valid=None)
-    _, both = run(tmp_path / "both", steps=10, log=5, valid=None)
+    _, each = run(tmp_path / "each", steps=10, log_every=1, valid=None)
+    _, both = run(tmp_path / "both", steps=10, log_every=5, valid=None)
     losses = [e.values["loss"] for e in events_of(each, STEP)]
     assert len(losses) == 10
     found = [e.values["loss"] for e in events_of(both, STEP)]
@@ -308,7 +308,7 @@ def test_keep_without_validation_text_saves_the_last_weights(tmp_path: Path) -> 
 
 
 def test_validation_loss_is_the_mean_over_held_out_text(tmp_path: Path) -> None:
-    network, events = run(tmp_path / "run", steps=3, validate=3)
+    network, events = run(tmp_path / "run", steps=3, validate_every=3)
     ids = torch.from_numpy(VALIDATION.astype(np.int64))[None]
     network.eval()
     log_p, _ = network.score(ids, torch.tensor([ids.shape[1]]), None)

@@ -45,8 +45,8 @@ def test_resume_of_interrupted_run_gives_bit_identical_result(
 
 
 def test_resume_of_finished_run_changes_nothing(tmp_path: Path) -> None:
-    network, _ = run(tmp_path / "run", steps=6, validate=3)
-    again, events = run(tmp_path / "run", steps=6, validate=3)
+    network, _ = run(tmp_path / "run", steps=6, validate_every=3)
+    again, events = run(tmp_path / "run", steps=6, validate_every=3)
     assert [e.kind for e in events] == [BEGIN, END]
     assert events[-1].values["reason"] == "steps"
     assert equal(weights(network), weights(again))
