@@ -1,4 +1,4 @@
-"""What Python prints where sets and dictionaries of texts have another order."""
+"""Run code under two hash seeds, so that sets of strings have different orders."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 
-def said_by_two(code: str) -> tuple[str, str]:
-    """What the code prints, by two processes that hash texts differently."""
-    one, other = (
+def run_with_two_hash_seeds(code: str) -> tuple[str, str]:
+    """Return the output of the code in two processes that hash strings differently."""
+    first, second = (
         subprocess.run(
             [sys.executable, "-c", code],
             env={**os.environ, "PYTHONHASHSEED": seed},
@@ -19,4 +19,4 @@ def said_by_two(code: str) -> tuple[str, str]:
         ).stdout
         for seed in ("1", "2")
     )
-    return one, other
+    return first, second

@@ -1,4 +1,4 @@
-"""Infinite numbers: null in JSON, restored when read, ∞ for people. Compressed and atomic files."""
+"""Infinite numbers are null in JSON and ∞ when printed; compressed and atomic files."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def read_all(file: DecompressedFile) -> bytes:
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz", ".bz2", ".xz"])
-def test_written_file_reads_back_whatever_the_compression(tmp_path: Path, suffix: str) -> None:
+def test_written_file_of_any_compression_reads_back(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"file{suffix}"
     with write_atomically(path) as stream:
         stream.write(b"some bytes" * 1000)

@@ -49,7 +49,7 @@ def count(part: Any) -> int:
 @given(states)
 def test_flatten_any_state_round_trips_through_json(state: Any) -> None:
     tensors, structure = pytree.flatten(state, "state")
-    assert len(tensors) == count(state)  # no two leaves share a name
+    assert len(tensors) == count(state)  # leaf names are unique
     assert all(name.startswith("state") for name in tensors)
     assert alike(pytree.unflatten(tensors, json.loads(json.dumps(structure))), state)
 

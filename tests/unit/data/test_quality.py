@@ -22,7 +22,7 @@ from nextword.data.filters.quality import (
 )
 from nextword.data.filters.word_hashes import fold_words
 from tests.support.errors import raises
-from tests.support.hash_seeds import said_by_two
+from tests.support.hash_seeds import run_with_two_hash_seeds
 
 TALE = "the house was built by its owner and the garden lies behind it in the valley of a river"
 FINE = TALE.split()
@@ -116,8 +116,8 @@ def test_training_is_the_same_in_every_process(tmp_path: Path) -> None:
         "q=train_classifier([f'good text number {i}' for i in range(40)],[f'raw words {i}' for i in range(40)],5);"
         "print(q.score(['good raw text', 'words']).tolist(), q.bias)"
     )
-    one, other = said_by_two(code)
-    assert one == other != ""
+    first, second = run_with_two_hash_seeds(code)
+    assert first == second != ""
 
 
 def test_sample_texts_is_uniform_and_bounded() -> None:

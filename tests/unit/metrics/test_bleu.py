@@ -1,4 +1,4 @@
-"""BLEU and chrF, also of texts that share nothing."""
+"""BLEU and chrF, including texts that share nothing."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from nextword.metrics.bleu import bleu_and_chrf
 
 def test_bleu_and_chrf_survive_resamples_that_score_zero() -> None:
     """Resamples without the right text score exactly 0, which sacrebleu cannot average."""
-    written = ["qq rr", "qq rr", "qq rr", "the cat sat on the mat"]
+    outputs = ["qq rr", "qq rr", "qq rr", "the cat sat on the mat"]
     targets = ["a b c", "d e f", "g h i", "the cat sat on the mat"]
-    scores = bleu_and_chrf(written, targets)
+    scores = bleu_and_chrf(outputs, targets)
     assert list(scores) == ["bleu", "bleu_lowercase", "chrf"]
     for score in scores.values():
         assert 0 < score["score"] < 100

@@ -1,4 +1,4 @@
-"""Metrics by hand, and against scikit-learn and scipy where they are installed."""
+"""Classification metrics equal hand computation, and scikit-learn and scipy where installed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_metrics_division_by_zero_gives_zero() -> None:
 
 @pytest.mark.parametrize("name", METRICS)
 def test_metrics_return_python_floats(name: str) -> None:
-    """numpy scalars cannot be written to the JSON log."""
+    """The JSON log cannot hold numpy scalars."""
     assert type(METRICS[name](array(1, 1, 0, 0, 1), array(1, 0, 0, 1, 1))) is float
     assert type(METRICS[name](array(0, 0), array(0, 0))) is float
 

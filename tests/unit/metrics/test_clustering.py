@@ -1,4 +1,4 @@
-"""Spherical k-means finds clusters that exist, whatever the order and the seed."""
+"""Spherical k-means recovers separate clusters for any order and seed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_cluster_recovers_separate_blobs(seed: int) -> None:
 
 
 def test_cluster_is_as_tight_as_sklearns_kmeans() -> None:
-    """For unit vectors the squared distance is 2 · (1 − cosine), so both optimize the same."""
+    """For unit vectors the squared distance is 2 · (1 − cosine), so both have the same objective."""
     vectors, _ = blobs((30, 30, 30), noise=0.6)
     unit = torch.nn.functional.normalize(vectors, dim=1)
     _, cosines = cluster(vectors, 3)

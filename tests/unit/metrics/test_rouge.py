@@ -1,4 +1,4 @@
-"""ROUGE by hand."""
+"""ROUGE equals hand computation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs read in 16 or 8 bits: nearly the same numbers, and clear words where there is nothing to round."""
+"""Runs loaded in bf16 or int8: close scores, and errors where a precision is unsupported."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     draw = random.Random(0)
     lines = (" ".join(draw.choices(WORDS, k=8)) + " ." for _ in range(1500))
     (folder / "cats.txt").write_text("\n".join(lines))
-    made = {}
+    runs = {}
     for slug in ("gpt2", "lstm", "awd-lstm", "bert", "nplm"):
         changes = [f"phase.0.data={folder / 'cats.txt'}", *SMALL]
         recipe = load_recipe(f"{slug}/tiny", changes)
         for _ in train_events(recipe, folder / slug, device="cpu"):
             pass
-        made[slug] = folder / slug
-    return made
+        runs[slug] = folder / slug
+    return runs
 
 
 @pytest.mark.parametrize("slug", ["gpt2", "lstm", "awd-lstm", "nplm"])
@@ -56,12 +56,12 @@ def test_embeddings_in_bf16_are_close_to_fp32(runs: dict[str, Path]) -> None:
 @pytest.mark.parametrize("slug", ["gpt2", "awd-lstm"])
 def test_load_in_int8_equals_converted_run(slug: str, runs: dict[str, Path], tmp_path: Path) -> None:
     convert(runs[slug], tmp_path / "small", ["model.bits=8"])
-    exact, kept = (nextword.load(place, "cpu") for place in (runs[slug], tmp_path / "small"))
+    exact, converted = (nextword.load(run, "cpu") for run in (runs[slug], tmp_path / "small"))
     rounded = nextword.load(runs[slug], "cpu", "int8")
     assert rounded.network.config.bits == 8
     assert rounded.parameters == exact.parameters
     for text in TEXTS:
-        assert rounded.score(text).nats == kept.score(text).nats != exact.score(text).nats
+        assert rounded.score(text).nats == converted.score(text).nats != exact.score(text).nats
     with pytest.raises(Unsupported):
         nextword.load(tmp_path / "small", "cpu", "int8")
 

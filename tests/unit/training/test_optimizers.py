@@ -1,6 +1,6 @@
-"""Each optimizer is torch's class of that name, step for step; decay is L2 in some and decoupled in others.
+"""Each optimizer equals the torch class of that name step for step; decay is L2 in some and decoupled in others.
 
-The one that torch does not have is held against a version written out, in test_lamb.py.
+LAMB, which torch lacks, has its own reference in test_optimizers_lamb.py.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.training.optimizers import OPTIMIZERS, check_optimizer, make_optimizer
 
-SAME: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, Any]]] = {
+TORCH_CLASSES: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, Any]]] = {
     "sgd": ({"momentum": 0.9}, torch.optim.SGD, {"momentum": 0.9}),
-    "nt-asgd": ({}, torch.optim.SGD, {}),  # until it averages; and never in the weights that it trains
+    "nt-asgd": ({}, torch.optim.SGD, {}),  # the trained weights never see the average
     "adagrad": ({"eps": 1e-8}, torch.optim.Adagrad, {"eps": 1e-8}),
     "rmsprop": ({"alpha": 0.9}, torch.optim.RMSprop, {"alpha": 0.9}),
     "adam": ({"betas": [0.8, 0.99]}, torch.optim.Adam, {"betas": (0.8, 0.99)}),
@@ -27,8 +27,8 @@ SAME: dict[str, tuple[dict[str, Any], type[torch.optim.Optimizer], dict[str, Any
 }
 
 
-def walked(make: Any, gradient: Any = None, steps: int = 6) -> Tensor:
-    """Where some steps lead from a fixed beginning, on a fixed bowl (or with a gradient given)."""
+def take_steps(make: Any, gradient: Any = None, steps: int = 6) -> Tensor:
+    """Weights after some steps from a fixed start on a fixed quadratic, or with the given gradient."""
     weight = nn.Parameter(torch.linspace(-2, 2, 7, dtype=torch.float64))
     optimizer = make([weight])
     for _ in range(steps):
@@ -42,17 +42,17 @@ def walked(make: Any, gradient: Any = None, steps: int = 6) -> Tensor:
 
 
 def test_every_optimizer_is_covered() -> None:
-    assert OPTIMIZERS.keys() - SAME.keys() == {"lamb"}
+    assert OPTIMIZERS.keys() - TORCH_CLASSES.keys() == {"lamb"}
 
 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
-@pytest.mark.parametrize("kind", SAME)
+@pytest.mark.parametrize("kind", TORCH_CLASSES)
 def test_optimizer_equals_torch_class(kind: str, decay: float) -> None:
-    given, cls, theirs = SAME[kind]
-    ours = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "weight_decay": decay, **given}))
-    expected = walked(lambda p: cls(p, lr=0.05, weight_decay=decay, **theirs))  # type: ignore[call-arg]
-    rounded = kind in ("nt-asgd", "adam", "adamw")  # steps of one's own, or fused into one pass
-    torch.testing.assert_close(ours, expected, rtol=1e-12 if rounded else 0, atol=0)
+    options, cls, torch_options = TORCH_CLASSES[kind]
+    actual = take_steps(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "weight_decay": decay, **given}))
+    expected = take_steps(lambda p: cls(p, lr=0.05, weight_decay=decay, **torch_options))  # type: ignore[call-arg]
+    is_rounded = kind in ("nt-asgd", "adam", "adamw")  # own or fused implementations round differently
+    torch.testing.assert_close(actual, expected, rtol=1e-12 if is_rounded else 0, atol=0)
 
 
 def test_decay_of_matrices_spares_vectors() -> None:
@@ -74,27 +74,26 @@ def test_decayed_setting_with_unknown_value_raises(kind: str, decayed: str) -> N
     assert (invalid.value.key, invalid.value.value) == ("optimizer.decay_on", decayed)
 
 
-@pytest.mark.parametrize("kind", SAME)
+@pytest.mark.parametrize("kind", TORCH_CLASSES)
 def test_decay_is_l2_or_decoupled_by_optimizer(kind: str) -> None:
-    """L2 of λ is the same as adding λθ to every gradient. Decoupled decay is not: without a gradient it shrinks the
-    weights by (1 − rate·λ) each step and does nothing else."""
+    """L2 decay equals adding λθ to every gradient. Decoupled decay only shrinks weights by (1 − rate·λ) per step."""
     rate, decay = 0.1, 0.5
-    by_decay = walked(
+    by_setting = take_steps(
         lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "weight_decay": decay}), lambda w: w * 0 + 0.3
     )
-    by_hand = walked(lambda p: make_optimizer(p, {"kind": kind, "rate": rate}), lambda w: 0.3 + decay * w)
+    by_hand = take_steps(lambda p: make_optimizer(p, {"kind": kind, "rate": rate}), lambda w: 0.3 + decay * w)
     decoupled = kind in ("adamw", "nadamw", "adafactor")
-    assert torch.allclose(by_decay, by_hand, rtol=1e-9) is not decoupled
+    assert torch.allclose(by_setting, by_hand, rtol=1e-9) is not decoupled
     if decoupled:
-        still = walked(
+        decayed = take_steps(
             lambda p: make_optimizer(p, {"kind": kind, "rate": rate, "weight_decay": decay}), lambda w: w * 0
         )
         start = torch.linspace(-2, 2, 7, dtype=torch.float64)
-        torch.testing.assert_close(still, start * (1 - rate * decay) ** 6)
+        torch.testing.assert_close(decayed, start * (1 - rate * decay) ** 6)
 
 
 def test_adafactor_first_step_equals_hand_computation() -> None:
-    """Shazeer & Stern 2018, algorithm 4, at its first step: what is kept of g² is a number a row and a column."""
+    """Shazeer & Stern (2018), algorithm 4, first step: g² is factored into one number per row and per column."""
     x = torch.tensor([[1.0, -2.0, 0.5], [3.0, 1.0, -1.0]], dtype=torch.float64)
     g = torch.tensor([[0.1, 0.4, -0.2], [0.3, -0.1, 0.2]], dtype=torch.float64)
     weight = nn.Parameter(x.clone())
@@ -108,12 +107,13 @@ def test_adafactor_first_step_equals_hand_computation() -> None:
 
 
 def test_optimizers_without_decay_differ_except_decoupled_variants() -> None:
-    found = {
-        kind: tuple(walked(lambda p, k=kind: make_optimizer(p, {"kind": k, "rate": 0.05})).tolist()) for kind in SAME
+    results = {
+        kind: tuple(take_steps(lambda p, k=kind: make_optimizer(p, {"kind": k, "rate": 0.05})).tolist())
+        for kind in TORCH_CLASSES
     }
-    assert found["adam"] == found["adamw"]  # without decay they are one
-    assert found["nadam"] == found["nadamw"]
-    assert len(set(found.values())) == len(found) - 2
+    assert results["adam"] == results["adamw"]  # equal without decay
+    assert results["nadam"] == results["nadamw"]
+    assert len(set(results.values())) == len(results) - 2
 
 
 def test_default_optimizer_is_adam() -> None:
@@ -150,19 +150,19 @@ def test_check_optimizer_returns_the_rate() -> None:
 
 
 @pytest.mark.parametrize("kind", ["sgd", "adam", "adamw", "lamb"])
-@pytest.mark.parametrize("most", [0.01, 1e9])
-def test_clipping_equals_torch_in_fused_and_plain_optimizers(kind: str, most: float) -> None:
-    """Adam and AdamW scale the gradients in their own step, the others before it."""
+@pytest.mark.parametrize("max_norm", [0.01, 1e9])
+def test_clipping_equals_torch_in_fused_and_plain_optimizers(kind: str, max_norm: float) -> None:
+    """Adam and AdamW scale the gradients within their step, the others before it."""
     ours, theirs = ([nn.Parameter(torch.linspace(-1, 1, 6).view(2, 3)), nn.Parameter(torch.ones(3))] for _ in range(2))
     first, second = (make_optimizer(p, {"kind": kind, "rate": 0.05, "eps": 1e-2} if kind != "sgd" else {"kind": kind})
                      for p in (ours, theirs))  # fmt: skip
     for i in range(4):
         for p in (*ours, *theirs):
             p.grad = (p.detach() * 3 + i).clone()
-        norm = first.clip(most)
+        norm = first.clip(max_norm)
         first.step()
-        wanted = nn.utils.clip_grad_norm_(theirs, most)
+        expected = nn.utils.clip_grad_norm_(theirs, max_norm)
         second.step()
-        torch.testing.assert_close(norm, wanted)
-    for mine, other in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, other)
+        torch.testing.assert_close(norm, expected)
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b)

@@ -1,4 +1,4 @@
-"""The loop: steps, budgets, stopping and keeping, on ids made for it."""
+"""The trainer: steps, budgets, stopping, and saved weights, on synthetic ids."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from nextword.training.trainer import Trainer, Validation, run_gradient_phase
 from tests.support.small_job import MODEL, ROWS, SIZE, TRAIN, VALIDATION, equal, events_of, job, run, trained, weights
 
 WINDOWS = {"kind": "windows", "rows": 8, "context": 3}
-PER_EPOCH = 20  # 405 ids in 4 rows of 101: 100 predictions a row, 5 at a time
+PER_EPOCH = 20  # 405 ids in 4 rows of 101: 100 predictions per row, 5 at a time
 
 
 # ------------------------------------------------------------------------------------------------ one step
 
 
 def test_training_steps_equal_plain_torch_loop(tmp_path: Path) -> None:
-    """Three steps of the loop against a plain torch loop: carried state, clipping, rate."""
-    made = job(tmp_path / "run", steps=3, clip=0.5, optimizer={"kind": "sgd", "rate": 0.7}, valid=None)
+    """Three steps equal a plain torch loop, with carried state, clipping, and rate."""
+    small = job(tmp_path / "run", steps=3, clip=0.5, optimizer={"kind": "sgd", "rate": 0.7}, valid=None)
     cls = model_class("lstm")
     plain = cls(cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
-    plain.load_state_dict(weights(made.network))
-    list(run_gradient_phase(made))
+    plain.load_state_dict(weights(small.network))
+    list(run_gradient_phase(small))
     optimizer = torch.optim.SGD(plain.parameters(), lr=0.7)
     table = torch.from_numpy(TRAIN[:404].reshape(4, 101).astype(np.int64))
     state = None
@@ -48,45 +48,45 @@ def test_training_steps_equal_plain_torch_loop(tmp_path: Path) -> None:
         loss.backward()
         nn.utils.clip_grad_norm_(plain.parameters(), 0.5)
         optimizer.step()
-    for name, t in weights(made.network).items():
+    for name, t in weights(small.network).items():
         torch.testing.assert_close(t, weights(plain)[name], rtol=1e-5, atol=1e-6)
 
 
 def test_state_is_carried_within_an_epoch_and_reset_between_epochs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given: list[bool] = []
+    resets: list[bool] = []
     plain = CausalObjective.loss
 
     def loss(self: CausalObjective, network: Any, batch: Batch, state: Any) -> Any:
-        given.append(state is None)
+        resets.append(state is None)
         return plain(self, network, batch, state)
 
     monkeypatch.setattr(CausalObjective, "loss", loss)
     run(tmp_path / "run", epochs=2, valid=None)
-    assert given == ([True] + [False] * (PER_EPOCH - 1)) * 2
+    assert resets == ([True] + [False] * (PER_EPOCH - 1)) * 2
 
 
 def test_accumulation_of_two_half_batches_equals_one_full_batch(tmp_path: Path) -> None:
     options: dict[str, Any] = {"slug": "nplm", "model": {"context": 3, "embedding": 4, "width": 6}, "valid": None}
     options |= {"optimizer": {"kind": "sgd", "rate": 0.5}, "steps": 4}
-    whole, _ = run(tmp_path / "whole", batches=WINDOWS, **options)
+    full, _ = run(tmp_path / "full", batches=WINDOWS, **options)
     halves, _ = run(tmp_path / "halves", batches={**WINDOWS, "rows": 4}, accumulate=2, **options)
-    for name, t in weights(whole).items():
+    for name, t in weights(full).items():
         torch.testing.assert_close(t, weights(halves)[name], rtol=1e-5, atol=1e-7)
 
 
 def test_clipping_limits_the_step_to_rate_times_clip(tmp_path: Path) -> None:
-    """With plain SGD a step is rate × gradient, so its length is at most rate × clip, and just that when clipped."""
+    """With plain SGD a step is rate × gradient, so its norm is at most rate × clip, and exactly that when clipped."""
     for clip, clipped in ((0.01, True), (1e6, False)):
-        made = job(
+        small = job(
             tmp_path / str(clip), steps=1, clip=clip, optimizer={"kind": "sgd", "rate": 1.0}, log_every=1, valid=None
         )
-        before = weights(made.network)
-        (line,) = events_of(list(run_gradient_phase(made)), STEP)
-        moved = math.sqrt(sum(((t - before[n]) ** 2).sum().item() for n, t in weights(made.network).items()))
-        assert moved == pytest.approx(clip if clipped else line.values["norm"], rel=1e-3)
-        assert line.values["norm"] > 0.01  # the norm that is logged is the one before clipping
+        before = weights(small.network)
+        (line,) = events_of(list(run_gradient_phase(small)), STEP)
+        distance = math.sqrt(sum(((t - before[n]) ** 2).sum().item() for n, t in weights(small.network).items()))
+        assert distance == pytest.approx(clip if clipped else line.values["norm"], rel=1e-3)
+        assert line.values["norm"] > 0.01  # the logged norm is the one before clipping
 
 
 def test_sequence_reduction_gradient_is_length_times_token_gradient() -> None:
@@ -105,13 +105,13 @@ def test_sequence_reduction_gradient_is_length_times_token_gradient() -> None:
 def test_unigram_bias_initial_loss_equals_unigram_model(tmp_path: Path) -> None:
     ids = np.repeat(np.arange(4), [400, 200, 100, 100]).astype(np.uint8)
     np.random.default_rng(0).shuffle(ids)
-    made = job(tmp_path / "run", steps=1, train=ids, initialization={"kind": "zeros", "bias": "unigram"}, valid=None)
-    trainer = Trainer(made)
+    small = job(tmp_path / "run", steps=1, train=ids, initialization={"kind": "zeros", "bias": "unigram"}, valid=None)
+    trainer = Trainer(small)
     trainer.begin()
-    loss = trainer.objective.loss(made.network, next(trainer.batches()), None)
-    shares = (np.bincount(ids, minlength=SIZE) + 1) / (len(ids) + SIZE)
+    loss = trainer.objective.loss(small.network, next(trainer.batches()), None)
+    probabilities = (np.bincount(ids, minlength=SIZE) + 1) / (len(ids) + SIZE)
     targets = next(trainer.batches()).targets.numpy()
-    assert loss.value.item() == pytest.approx(-np.log(shares[targets]).mean(), rel=1e-5)
+    assert loss.value.item() == pytest.approx(-np.log(probabilities[targets]).mean(), rel=1e-5)
 
 
 def test_initial_table_with_invalid_value_raises(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_initial_table_with_invalid_value_raises(tmp_path: Path) -> None:
 def test_epochs_or_steps_limit_training_and_set_validations(tmp_path: Path) -> None:
     _, events = run(tmp_path / "epochs", epochs=1.5)
     assert (events[-1].step, events[-1].epoch, events[-1].values["reason"]) == (30, 1.5, "epochs")
-    assert [e.step for e in events_of(events, VALID)] == [20, 30]  # once an epoch, and at the end
+    assert [e.step for e in events_of(events, VALID)] == [20, 30]  # once per epoch, and at the end
     _, events = run(tmp_path / "steps", steps=17)
     assert (events[-1].step, events[-1].values["reason"]) == (17, "steps")
-    assert [e.step for e in events_of(events, VALID)] == list(range(1, 18))  # ten times or more
+    assert [e.step for e in events_of(events, VALID)] == list(range(1, 18))  # at least ten times
     _, events = run(tmp_path / "every", steps=17, validate_every=6)
     assert [e.step for e in events_of(events, VALID)] == [6, 12, 17]
     assert events[0].values["steps"] == 17
@@ -147,13 +147,13 @@ def test_accumulation_counts_epochs_by_text_read(tmp_path: Path) -> None:
 
 
 def test_log_line_has_mean_loss_since_previous_line(tmp_path: Path) -> None:
-    _, each = run(tmp_path / "each", steps=10, log_every=1, valid=None)
-    _, both = run(tmp_path / "both", steps=10, log_every=5, valid=None)
-    losses = [e.values["loss"] for e in events_of(each, STEP)]
+    _, every_step = run(tmp_path / "every-1", steps=10, log_every=1, valid=None)
+    _, every_fifth = run(tmp_path / "every-5", steps=10, log_every=5, valid=None)
+    losses = [e.values["loss"] for e in events_of(every_step, STEP)]
     assert len(losses) == 10
-    found = [e.values["loss"] for e in events_of(both, STEP)]
-    assert found == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:])])
-    assert [e.values["seen"] for e in events_of(both, STEP)] == [100, 200]
+    means = [e.values["loss"] for e in events_of(every_fifth, STEP)]
+    assert means == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:])])
+    assert [e.values["seen"] for e in events_of(every_fifth, STEP)] == [100, 200]
 
 
 def test_minutes_are_converted_to_steps_before_training(tmp_path: Path) -> None:
@@ -163,11 +163,11 @@ def test_minutes_are_converted_to_steps_before_training(tmp_path: Path) -> None:
     assert events[-1].values["reason"] == "minutes"
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
-    assert events[-1].step == state[1]["step"] <= state[1]["total_steps"]  # fewer where the machine became much slower
+    assert events[-1].step == state[1]["step"] <= state[1]["total_steps"]  # fewer if the machine slowed down
 
 
 def test_retime_corrects_the_number_of_steps_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A machine of one step a second, thought to be three times as fast: 10 minutes are 600 steps, not 1800."""
+    """The machine takes one step per second but was estimated at three: 10 minutes are 600 steps, not 1800."""
     trainer = Trainer(job(tmp_path / "run", minutes=10))
     monkeypatch.setattr(Trainer, "seconds", lambda self: float(self.steps_done))
     trainer.total_steps, trainer.validate_every = 1800, 180
@@ -176,13 +176,13 @@ def test_retime_corrects_the_number_of_steps_once(tmp_path: Path, monkeypatch: p
         trainer.retime()
         totals.append((trainer.total_steps, trainer.validate_every))
     assert totals == [(1800, 180)] * 2 + [(600, 60)] * 3
-    again = Trainer(job(tmp_path / "run", minutes=10))
-    assert again.restore()
-    assert (again.total_steps, again.validate_every, again.is_budget_final) == (600, 60, True)
+    resumed = Trainer(job(tmp_path / "run", minutes=10))
+    assert resumed.restore()
+    assert (resumed.total_steps, resumed.validate_every, resumed.is_budget_final) == (600, 60, True)
 
 
 def test_retime_ignores_slow_first_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten seconds to begin with, then a hundred steps a second: 10 minutes are nearly 60,000 steps."""
+    """Ten seconds of startup, then a hundred steps per second: 10 minutes are nearly 60,000 steps."""
     trainer = Trainer(job(tmp_path / "run", minutes=10))
     monkeypatch.setattr(Trainer, "seconds", lambda self: 10 + self.steps_done / 100)
     trainer.total_steps = 60
@@ -193,39 +193,39 @@ def test_retime_ignores_slow_first_steps(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_timing_leaves_weights_randomness_and_counters_unchanged(tmp_path: Path) -> None:
-    """Weights, randomness, optimizer, counters and memory are those of a run that was told its steps."""
-    made = {
+    """Weights, randomness, optimizer, counters, and memory equal those of a run with a fixed number of steps."""
+    jobs = {
         budget: job(
             tmp_path / budget, model={"width": 8, "dropout": 0.3}, initialization={"kind": "normal"}, **{budget: value}
         )
         for budget, value in (("minutes", 0.003), ("steps", 9))
     }
     trainers, random = {}, {}
-    for budget, one in made.items():
-        trainers[budget] = Trainer(one)
+    for budget, small in jobs.items():
+        trainers[budget] = Trainer(small)
         trainers[budget].begin()
         random[budget] = torch.get_rng_state()
-    timed, told = trainers["minutes"], trainers["steps"]
-    timed.total_steps = told.total_steps
-    assert equal(weights(timed.network), weights(told.network))
+    timed, fixed = trainers["minutes"], trainers["steps"]
+    timed.total_steps = fixed.total_steps
+    assert equal(weights(timed.network), weights(fixed.network))
     assert torch.equal(random["minutes"], random["steps"])
-    for trainer in (timed, told):
+    for trainer in (timed, fixed):
         assert (trainer.steps_done, trainer.predictions, trainer.steps_since_log, trainer.state) == (0, 0, 0, None)
         assert not trainer.optimizer.state
         assert trainer.nats == 0
         assert all(p.grad is None for p in trainer.network.parameters())
         torch.set_rng_state(random["steps"])
         trainer.step(trainer.batches())
-    assert equal(weights(timed.network), weights(told.network))
+    assert equal(weights(timed.network), weights(fixed.network))
 
 
 def test_resume_with_minutes_keeps_the_number_of_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = 0
+    calls = 0
 
     def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked == 3
+        nonlocal calls
+        calls += 1
+        return calls == 3
 
     _, events = run(tmp_path / "run", minutes=0.2, stop=stop)
     total = events[0].values["steps"]
@@ -233,16 +233,16 @@ def test_resume_with_minutes_keeps_the_number_of_steps(tmp_path: Path, monkeypat
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
     assert (state[1]["total_steps"], state[1]["step"]) == (total, 3)
-    monkeypatch.setattr(Trainer, "_set_budget_by_timing", lambda self: pytest.fail("the machine was timed again"))
-    again = run_gradient_phase(job(tmp_path / "run", minutes=0.2))
-    assert next(again).values["steps"] == total
-    again.close()
+    monkeypatch.setattr(Trainer, "_set_budget_by_timing", lambda self: pytest.fail("the steps were timed again"))
+    resumed = run_gradient_phase(job(tmp_path / "run", minutes=0.2))
+    assert next(resumed).values["steps"] == total
+    resumed.close()
 
 
 def test_kill_after_timing_keeps_the_number_of_steps(tmp_path: Path) -> None:
     events = run_gradient_phase(job(tmp_path / "run", minutes=0.003))
     total = next(events).values["steps"]
-    events.close()  # as a kill would: before the first step
+    events.close()  # like a kill before the first step
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
     assert (state[1]["step"], state[1]["total_steps"]) == (0, total)
@@ -258,16 +258,16 @@ def test_validation_leaves_trained_weights_unchanged(tmp_path: Path) -> None:
     assert equal(weights(often), weights(never))
 
 
-def scripted(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
-    """Validations as the test wants them."""
-    found = iter(values)
-    monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(found)))
+def script_validations(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> None:
+    """Replace validation losses by the given values."""
+    losses = iter(values)
+    monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(losses)))
 
 
 def test_patience_stops_after_too_many_validations_without_improvement(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted(monkeypatch, [3, 2, 2.5, 1, 1, 2, 3, 0])
+    script_validations(monkeypatch, [3, 2, 2.5, 1, 1, 2, 3, 0])
     _, events = run(tmp_path / "run", steps=8, validate_every=1, patience=2)
     assert (events[-1].step, events[-1].values["reason"]) == (7, "patience")
     assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, False, True, False, False, False]
@@ -275,24 +275,24 @@ def test_patience_stops_after_too_many_validations_without_improvement(
 
 
 def test_best_checkpoint_with_equal_metrics_has_lower_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5), (1.0, 0.5)])
+    results = iter([(0.5, 9.0), (1.0, 3.0), (1.0, 2.0), (0.9, 1.0), (1.0, 2.5), (1.0, 1.5), (1.0, 0.5)])
 
     def compute_validation(self: Trainer) -> Validation:
-        metric, nats = next(found)
+        metric, nats = next(results)
         return Validation(nats, {"accuracy": metric})
 
     monkeypatch.setattr(Trainer, "compute_validation", compute_validation)
     _, events = run(tmp_path / "run", steps=9, validate_every=1, patience=3)
     assert [e.values["best"] for e in events_of(events, VALID)] == [True, True, True, False, False, True]
     assert (events[-1].values["best_step"], events[-1].values["valid"]) == (6, 1.5)
-    assert events[-1].values["reason"] == "patience"  # no metric was better than the second
+    assert events[-1].values["reason"] == "patience"  # no metric exceeded the second
 
 
 @pytest.mark.parametrize(("keep", "step"), [("best", 3), ("last", 6)])
 def test_keep_saves_the_best_or_last_weights(
     keep: str, step: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    scripted(monkeypatch, [3, 2, 1, 2, 3, 4])
+    script_validations(monkeypatch, [3, 2, 1, 2, 3, 4])
     network, _ = run(tmp_path / "run", steps=6, validate_every=1, keep=keep)
     monkeypatch.undo()
     straight, _ = run(tmp_path / "straight", steps=step, valid=None)
@@ -312,9 +312,9 @@ def test_validation_loss_is_the_mean_over_held_out_text(tmp_path: Path) -> None:
     ids = torch.from_numpy(VALIDATION.astype(np.int64))[None]
     network.eval()
     log_p, _ = network.score(ids, torch.tensor([ids.shape[1]]), None)
-    (found,) = events_of(events, VALID)
-    assert found.values["valid"] == pytest.approx(-log_p.double().mean().item(), rel=1e-5)
-    assert found.values["perplexity"] == pytest.approx(math.exp(found.values["valid"]))
+    (event,) = events_of(events, VALID)
+    assert event.values["valid"] == pytest.approx(-log_p.double().mean().item(), rel=1e-5)
+    assert event.values["perplexity"] == pytest.approx(math.exp(event.values["valid"]))
 
 
 # ------------------------------------------------------------------------------------------------ learning

@@ -1,4 +1,4 @@
-"""NT-ASGD through the loop: what is validated and kept, when it begins, how it resumes, and steps to be recorded."""
+"""NT-ASGD in the trainer: validated and saved weights, trigger, resume, and CUDA graph steps."""
 
 from __future__ import annotations
 
@@ -34,40 +34,40 @@ PHASE: dict[str, Any] = {
 
 @pytest.mark.parametrize("keep", ["best", "last"])
 def test_nt_asgd_saves_the_averaged_weights(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Twelve steps of which seven are averaged; the file and the network hold the mean of those seven."""
+    """Of twelve steps, seven are averaged; the file and the network hold the mean of those seven."""
     phase = {**PHASE, "steps": 12, "keep": keep, "validate_every": 12}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
-    seen: list[dict[str, Tensor]] = []  # the weights after each step
+    history: list[dict[str, Tensor]] = []  # the weights after each step
     plain = AveragedSGD.apply
 
     def apply(self: AveragedSGD, scale: Tensor | None = None) -> None:
         plain(self, scale)
-        seen.append({name: t.clone() for name, t in job.network.state_dict().items()})
+        history.append({name: t.clone() for name, t in job.network.state_dict().items()})
 
     monkeypatch.setattr(AveragedSGD, "apply", apply)
     list(run_gradient_phase(job))
-    assert len(seen) == 12
-    file, now = load_file(tmp_path / "run" / FILE), job.network.state_dict()
-    for name, kept in file.items():
-        expected = torch.stack([weights[name].double() for weights in seen[5:]]).mean(0)
-        torch.testing.assert_close(kept.double(), expected, rtol=1e-5, atol=1e-6)
-        assert not torch.allclose(kept, seen[-1][name], rtol=1e-4, atol=1e-5)
-        assert torch.equal(now[name], kept), name  # a phase after this one begins with them
+    assert len(history) == 12
+    saved, current = load_file(tmp_path / "run" / FILE), job.network.state_dict()
+    for name, tensor in saved.items():
+        expected = torch.stack([weights[name].double() for weights in history[5:]]).mean(0)
+        torch.testing.assert_close(tensor.double(), expected, rtol=1e-5, atol=1e-6)
+        assert not torch.allclose(tensor, history[-1][name], rtol=1e-4, atol=1e-5)
+        assert torch.equal(current[name], tensor), name  # the next phase starts from them
 
 
 def test_nt_asgd_validates_with_averages_without_changing_training(tmp_path: Path) -> None:
-    found = []
+    losses = []
     for every in (3, 15):
         phase = {**PHASE, "steps": 15, "validate_every": every}
         job = small_job(tmp_path / str(every), "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
-        found.append(events_of(list(run_gradient_phase(job)), VALID)[-1].values["valid"])
-    assert found[0] == found[1]  # validating leaves no trace
+        losses.append(events_of(list(run_gradient_phase(job)), VALID)[-1].values["valid"])
+    assert losses[0] == losses[1]
 
 
 def test_nt_asgd_trigger_in_training_equals_original(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     losses = [3.0, 2.9, 2.0, 2.6, 2.7, 2.8, 2.95, 2.85, 2.5, 1.9, 1.8]
-    left = iter(losses)
-    monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(left)))
+    remaining = iter(losses)
+    monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(remaining)))
     options = {"kind": "nt-asgd", "rate": 1.0, "patience": 5}
     phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate_every": 1}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
@@ -75,17 +75,17 @@ def test_nt_asgd_trigger_in_training_equals_original(tmp_path: Path, monkeypatch
     assert [e.step for e in events if e.values.get("averaging")] == [9]  # after the ninth validation, 2.5
 
 
-@pytest.mark.parametrize("at", [4, 9])  # before averaging begins, and while it goes on
+@pytest.mark.parametrize("at", [4, 9])  # before and during averaging
 def test_nt_asgd_resume_gives_bit_identical_result(at: int, tmp_path: Path) -> None:
     def job(name: str, stop: Any = lambda: False) -> Any:
         phase = {**PHASE, "steps": 14, "validate_every": 7, "save_every": 0}
         return small_job(tmp_path / name, "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, stop, **phase)
 
     list(run_gradient_phase(job("straight")))
-    asked = iter(range(1, 99))
-    assert list(run_gradient_phase(job("broken", lambda: next(asked) == at)))[-1].values["reason"] == "interrupted"
-    list(run_gradient_phase(job("broken")))
-    states = [RunFolder(tmp_path / name).load_state() for name in ("straight", "broken")]
+    calls = iter(range(1, 99))
+    assert list(run_gradient_phase(job("interrupted", lambda: next(calls) == at)))[-1].values["reason"] == "interrupted"
+    list(run_gradient_phase(job("interrupted")))
+    states = [RunFolder(tmp_path / name).load_state() for name in ("straight", "interrupted")]
     assert states[0] is not None
     assert states[1] is not None
     assert states[0][0].keys() == states[1][0].keys()
@@ -93,11 +93,11 @@ def test_nt_asgd_resume_gives_bit_identical_result(at: int, tmp_path: Path) -> N
     for name, tensor in states[0][0].items():
         assert torch.equal(tensor, states[1][0][name]), name
     assert states[0][1]["validations"] == states[1][1]["validations"]
-    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "broken" / FILE).read_bytes()
+    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "interrupted" / FILE).read_bytes()
 
 
 def test_nt_asgd_step_equals_torch_with_clip_decay_and_length_scaled_rate(tmp_path: Path) -> None:
-    """One step against torch's own: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
+    """One step equals torch: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
     phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "weight_decay": 0.3}}
     trainer = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
     twin = small_job(tmp_path / "twin", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase).network.train()
@@ -115,16 +115,16 @@ def test_nt_asgd_step_equals_torch_with_clip_decay_and_length_scaled_rate(tmp_pa
 
 
 def test_graph_step_function_without_capture_equals_plain_step(tmp_path: Path) -> None:
-    """Run as it is, without a GPU: same weights, averages, nats, norm and carried state."""
-    found = []
-    for recorded in (False, True):
-        job = small_job(tmp_path / str(recorded), "awd-lstm", MODEL, SIZE, TRAIN, None, steps=9, **PHASE)
+    """Without a GPU: same weights, averages, nats, norm, and carried state."""
+    results = []
+    for as_graph in (False, True):
+        job = small_job(tmp_path / str(as_graph), "awd-lstm", MODEL, SIZE, TRAIN, None, steps=9, **PHASE)
         trainer = Trainer(job)
         trainer.begin()
         batches = trainer.batches()
         state = trainer.network.train().initial(4)
         for _ in range(9):
-            if recorded:
+            if as_graph:
                 batch = next(batches)
                 trainer.set_rate(batch.scale)
                 trainer.optimizer.prepare_step()
@@ -135,12 +135,12 @@ def test_graph_step_function_without_capture_equals_plain_step(tmp_path: Path) -
                 state = trainer.state
         means = [trainer.optimizer.state[p]["mean"] for p in trainer.network.parameters()]
         memories = [m for layer in state for m in layer]
-        found.append([*trainer.network.parameters(), *means, *memories, trainer.nats, trainer.grad_norm])
-    for plain, replayed in zip(*found, strict=True):
+        results.append([*trainer.network.parameters(), *means, *memories, trainer.nats, trainer.grad_norm])
+    for plain, replayed in zip(*results, strict=True):
         torch.testing.assert_close(plain, replayed, rtol=1e-4, atol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------ recorded steps
+# ------------------------------------------------------------------------------------------------ CUDA graphs
 
 
 def test_graphs_without_gpu_are_ignored(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_graphs_without_gpu_are_ignored(tmp_path: Path) -> None:
 
 def test_graphs_with_accumulation_raise(tmp_path: Path) -> None:
     odd = {"accumulate": 2, "cuda_graphs": True}
-    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **odd})
+    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **changes})
     for check in (Trainer, Trainer.check):
         with pytest.raises(InvalidSetting) as invalid:
             check(job)
@@ -163,7 +163,7 @@ def test_graphs_with_accumulation_raise(tmp_path: Path) -> None:
 
 
 def test_batches_of_one_time_step_keep_losses_finite(tmp_path: Path) -> None:
-    """Rows of 14 ids, read 6 at a time, end in a piece of one step."""
+    """Rows of 14 ids, read 6 at a time, end in a segment of one time step."""
     phase = {
         **PHASE,
         "batches": {"kind": "variable", "rows": 4, "length": 6, "length_std": 0.0, "half_probability": 0.0},

@@ -1,4 +1,4 @@
-"""The loop, broken off: a run goes on to the same bits, and one that diverges keeps its last good state."""
+"""Interrupted training resumes bit-identically; diverged training keeps its last good state."""
 
 from __future__ import annotations
 
@@ -27,33 +27,33 @@ from tests.support.small_job import MODEL, SIZE, VALIDATION, equal, run, weights
 def test_resume_of_interrupted_run_gives_bit_identical_result(
     slug: str, optimizer: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Carried state, dropout's randomness, optimizer, schedule by validations and accumulation, all at once."""
+    """Covers carried state, dropout randomness, optimizer, plateau schedule, and accumulation together."""
     options: dict[str, Any] = {"slug": slug, "optimizer": optimizer, "steps": 14, "validate_every": 2, "accumulate": 3}
     options |= {"schedule": {"kind": "plateau"}, "clip": 0.5, "log_every": 4}
     options["model"] = {"width": 8, "dropout": 0.3} | ({"context": 1} if slug == "nplm" else {"layers": 2})
     run(tmp_path / "straight", **options)
-    for breaks in (1, 5, 6):  # interrupted three times
+    for interrupt_after in (1, 5, 6):
         count = iter(range(1, 99))
-        run(tmp_path / "broken", stop=lambda c=count, b=breaks: next(c) == b, **options)
-    run(tmp_path / "broken", **options)
-    a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "broken").load_state()
+        run(tmp_path / "interrupted", stop=lambda c=count, b=interrupt_after: next(c) == b, **options)
+    run(tmp_path / "interrupted", **options)
+    a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "interrupted").load_state()
     assert a is not None
     assert b is not None
     assert equal(a[0], b[0])
     assert {k: v for k, v in a[1].items() if k != "seconds"} == {k: v for k, v in b[1].items() if k != "seconds"}
-    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "broken" / FILE).read_bytes()
+    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "interrupted" / FILE).read_bytes()
 
 
 def test_resume_of_finished_run_changes_nothing(tmp_path: Path) -> None:
     network, _ = run(tmp_path / "run", steps=6, validate_every=3)
-    again, events = run(tmp_path / "run", steps=6, validate_every=3)
+    resumed, events = run(tmp_path / "run", steps=6, validate_every=3)
     assert [e.kind for e in events] == [BEGIN, END]
     assert events[-1].values["reason"] == "steps"
-    assert equal(weights(network), weights(again))
+    assert equal(weights(network), weights(resumed))
 
 
-def poisoned(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
-    """The gradient of this step is no number, though its loss still is: the weights break after it."""
+def corrupt_weights_at(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
+    """Make weights NaN after this step, as a NaN gradient would after a finite loss."""
     plain = Trainer.step
 
     def step(self: Trainer, batches: Any) -> None:
@@ -71,7 +71,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
 def test_non_finite_loss_raises_and_keeps_last_good_state(
     at: int, valid: Any, log: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    poisoned(monkeypatch, at)
+    corrupt_weights_at(monkeypatch, at)
     with pytest.raises(TrainingDiverged) as diverged:
         run(tmp_path / "run", steps=9, log_every=log, save_every=0, validate_every=4, valid=valid)
     assert at <= diverged.value.step <= 9
@@ -81,8 +81,8 @@ def test_non_finite_loss_raises_and_keeps_last_good_state(
     assert all(torch.isfinite(t).all() for name, t in state[0].items())
     if (tmp_path / "run" / FILE).exists():
         cls = model_class("lstm")
-        kept = cls.load(tmp_path / "run", cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
-        assert all(torch.isfinite(t).all() for t in kept.state_dict().values())
+        saved = cls.load(tmp_path / "run", cls.Config(**MODEL), Vocabulary(SIZE, SIZE - 1))
+        assert all(torch.isfinite(t).all() for t in saved.state_dict().values())
 
 
 def test_exploding_loss_raises(tmp_path: Path) -> None:

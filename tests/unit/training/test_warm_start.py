@@ -1,4 +1,4 @@
-"""A language model that goes on with another text's words: rows that are known are kept, and new ones are the mean."""
+"""Warm start with another vocabulary: known words keep their rows, new words get the mean row."""
 
 from __future__ import annotations
 
@@ -24,12 +24,14 @@ FIRST = "the king saw the old house and the queen went to the river\n" * 40
 SECOND = "The film saw an actor and the old queen in the house of horror\n" * 40
 SHAPE = {"embedding": 8, "width": 12, "layers": 2}
 ROWS = {"kind": "rows", "rows": 2, "length": 5}
-STILL = {"kind": "sgd", "rate": 1e-30}
+FROZEN = {"kind": "sgd", "rate": 1e-30}
 
 
-def learnt(folder: Path, name: str, text: str, model: dict[str, Any], tokenizer: dict[str, Any], **phase: Any) -> Path:
-    rest = {
-        "data": written(folder / f"{name}-text", text),
+def train_run(
+    folder: Path, name: str, text: str, model: dict[str, Any], tokenizer: dict[str, Any], **phase: Any
+) -> Path:
+    defaults = {
+        "data": write_corpus(folder / f"{name}-text", text),
         "batches": {"kind": "rows", "rows": 2, "length": 5},
         "steps": 3,
     }
@@ -37,14 +39,14 @@ def learnt(folder: Path, name: str, text: str, model: dict[str, Any], tokenizer:
         "paper": {"slug": phase.pop("slug", "awd-lstm")},
         "tokenizer": tokenizer,
         "model": model,
-        "phase": [{**rest, "keep": "last", **phase}],
+        "phase": [{**defaults, "keep": "last", **phase}],
     }
     events = list(train_events(parse_recipe(tables, name), folder / name, device="cpu"))
     assert events
     return folder / name
 
 
-def written(folder: Path, text: str) -> str:
+def write_corpus(folder: Path, text: str) -> str:
     folder.mkdir()
     for split in ("train", "valid", "test"):
         (folder / f"{split}.txt").write_text(text)
@@ -55,29 +57,29 @@ def tensors(run: Path) -> dict[str, Tensor]:
     return load_file(str(run / FILE))
 
 
-# ------------------------------------------------------------------------------------------------ which row is whose
+# ------------------------------------------------------------------------------------------------ matching rows
 
 
 def test_match_words_finds_rows_by_spelling() -> None:
-    theirs, ours = Words(["the", "film", "king"]), Words(["actor", "the", "king", "of"])
-    assert match_words(theirs, ours).tolist() == [0, 1, NEW, 2, 4, NEW]
+    source, target = Words(["the", "film", "king"]), Words(["actor", "the", "king", "of"])
+    assert match_words(source, target).tolist() == [0, 1, NEW, 2, 4, NEW]
 
 
 def test_match_words_with_lowercase_source_ignores_case() -> None:
-    ours = Words(["The", "the", "King"])
-    assert match_words(Words(["the", "king"], lower=True), ours).tolist() == [0, 1, 2, 2, 3]
-    assert match_words(Words(["the", "king"]), ours).tolist() == [0, 1, NEW, 2, NEW]
-    assert match_words(Lexicon(["the", "king"]), ours).tolist() == [0, 1, 2, 2, 3]
+    target = Words(["The", "the", "King"])
+    assert match_words(Words(["the", "king"], lower=True), target).tolist() == [0, 1, 2, 2, 3]
+    assert match_words(Words(["the", "king"]), target).tolist() == [0, 1, NEW, 2, NEW]
+    assert match_words(Lexicon(["the", "king"]), target).tolist() == [0, 1, 2, 2, 3]
 
 
 def test_remap_rows_initializes_new_rows_with_the_mean() -> None:
     table = torch.tensor([[1.0, 2.0], [3.0, 4.0], [8.0, 0.0]])
-    found = remap_rows(table, np.array([2, NEW, 0, 2]))
-    assert found.tolist() == [[8, 0], [4, 2], [1, 2], [8, 0]]
+    rows = remap_rows(table, np.array([2, NEW, 0, 2]))
+    assert rows.tolist() == [[8, 0], [4, 2], [1, 2], [8, 0]]
     assert remap_rows(table[:, 0], np.array([NEW, 1])).tolist() == [4, 3]
 
 
-# ------------------------------------------------------------------------------------------------ through runs
+# ------------------------------------------------------------------------------------------------ whole runs
 
 
 @pytest.mark.parametrize(
@@ -94,33 +96,35 @@ def test_warm_start_with_another_vocabulary_keeps_known_rows(tmp_path: Path, slu
     spec = {"kind": "words"}
     batches = {"kind": "blocks", "rows": 2, "length": 8} if slug == "gpt2" else ROWS
     options = {"slug": slug, "batches": batches}
-    first = learnt(tmp_path, "first", FIRST, model, spec, optimizer={"kind": "adam", "rate": 0.01}, **options)
-    second = learnt(tmp_path, "second", SECOND, model, spec, init_from=str(first), optimizer=STILL, **options)
+    first = train_run(tmp_path, "first", FIRST, model, spec, optimizer={"kind": "adam", "rate": 0.01}, **options)
+    second = train_run(tmp_path, "second", SECOND, model, spec, init_from=str(first), optimizer=FROZEN, **options)
     before, after = tensors(first), tensors(second)
-    theirs, ours = (load_tokenizer(run / "tokenizer.json") for run in (first, second))
-    tables = {name for name in before if "proposal" not in name and len(before[name]) == len(theirs)}
+    source, target = (load_tokenizer(run / "tokenizer.json") for run in (first, second))
+    tables = {name for name in before if "proposal" not in name and len(before[name]) == len(source)}
     assert tables >= {"embedding.weight"}
     assert ("readout.weight" in tables) == (slug == "lstm" or model.get("tied") is False)
     for name in before:
         if name in tables:
-            for i, word in enumerate(("<unk>", "<eos>", *ours.words)):
-                known = word in theirs.words or word.startswith("<")
-                at = theirs.special[word] if word.startswith("<") else theirs.words.index(word) + 2 if known else None
-                row = before[name][at] if known else before[name].mean(0)
+            for i, word in enumerate(("<unk>", "<eos>", *target.words)):
+                is_known = word in source.words or word.startswith("<")
+                index = (
+                    source.special[word] if word.startswith("<") else source.words.index(word) + 2 if is_known else None
+                )
+                row = before[name][index] if is_known else before[name].mean(0)
                 torch.testing.assert_close(after[name][i], row, rtol=1e-5, atol=1e-6)
         elif "proposal" not in name:
             torch.testing.assert_close(after[name], before[name], rtol=0, atol=1e-20)
-    assert {"the", "saw"} < set(theirs.words) & set(ours.words)
-    assert "film" in ours.words
+    assert {"the", "saw"} < set(source.words) & set(target.words)
+    assert "film" in target.words
 
 
 def test_warm_start_reports_the_number_of_new_words(tmp_path: Path) -> None:
-    first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
+    first = train_run(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
     tables = {
         "paper": {"slug": "awd-lstm"},
         "tokenizer": {"kind": "lexicon", "size": 50},
         "model": SHAPE,
-        "phase": [{"data": written(tmp_path / "text", SECOND), "init_from": str(first), "steps": 2}],
+        "phase": [{"data": write_corpus(tmp_path / "text", SECOND), "init_from": str(first), "steps": 2}],
     }
     events = list(train_events(parse_recipe(tables, "second"), tmp_path / "second", device="cpu"))
     (note,) = events[0].values["notes"]
@@ -131,27 +135,27 @@ def test_warm_start_reports_the_number_of_new_words(tmp_path: Path) -> None:
 
 
 def test_warm_start_resume_gives_identical_weights(tmp_path: Path) -> None:
-    first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
+    first = train_run(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
     options = {"init_from": str(first), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 6}
-    whole = tensors(learnt(tmp_path, "whole", SECOND, SHAPE, {"kind": "words"}, **options))
-    asked = iter([False, False, True])
+    straight = tensors(train_run(tmp_path, "straight", SECOND, SHAPE, {"kind": "words"}, **options))
+    stops = iter([False, False, True])
     tables = {
         "paper": {"slug": "awd-lstm"},
         "tokenizer": {"kind": "words"},
         "model": SHAPE,
         "phase": [
             {
-                "data": str(tmp_path / "whole-text"),
+                "data": str(tmp_path / "straight-text"),
                 "batches": ROWS,
                 "keep": "last",
                 **options,
             }
         ],
     }
-    list(train_events(parse_recipe(tables, "cut"), tmp_path / "cut", device="cpu", stop=lambda: next(asked)))
+    list(train_events(parse_recipe(tables, "cut"), tmp_path / "cut", device="cpu", stop=lambda: next(stops)))
     list(train_events(None, tmp_path / "cut", resume=True, device="cpu"))
-    cut = tensors(tmp_path / "cut")
-    assert all(torch.equal(cut[name], whole[name]) for name in whole)
+    resumed = tensors(tmp_path / "cut")
+    assert all(torch.equal(resumed[name], straight[name]) for name in straight)
 
 
 @pytest.mark.parametrize(
@@ -163,13 +167,13 @@ def test_warm_start_resume_gives_identical_weights(tmp_path: Path) -> None:
     ],
 )
 def test_warm_start_without_word_rows_raises(tmp_path: Path, model: dict[str, Any]) -> None:
-    first = learnt(tmp_path, "first", FIRST, model, {"kind": "words"}, slug="lstm")
+    first = train_run(tmp_path, "first", FIRST, model, {"kind": "words"}, slug="lstm")
     with pytest.raises(Unsupported):
-        learnt(tmp_path, "second", SECOND, model, {"kind": "words"}, slug="lstm", init_from=str(first))
+        train_run(tmp_path, "second", SECOND, model, {"kind": "words"}, slug="lstm", init_from=str(first))
     assert not (tmp_path / "second").exists()
 
 
 def test_warm_start_with_another_width_raises(tmp_path: Path) -> None:
-    first = learnt(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
+    first = train_run(tmp_path, "first", FIRST, SHAPE, {"kind": "words"})
     with pytest.raises(InvalidSetting, match=r"weight_ih is \(48, 8\).*\(64, 8\)"):
-        learnt(tmp_path, "second", SECOND, {**SHAPE, "width": 16}, {"kind": "words"}, init_from=str(first))
+        train_run(tmp_path, "second", SECOND, {**SHAPE, "width": 16}, {"kind": "words"}, init_from=str(first))
