@@ -49,7 +49,7 @@ def test_every_optimizer_is_covered() -> None:
 @pytest.mark.parametrize("kind", TORCH_CLASSES)
 def test_optimizer_equals_torch_class(kind: str, decay: float) -> None:
     options, cls, torch_options = TORCH_CLASSES[kind]
-    actual = take_steps(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "weight_decay": decay, **given}))
+    actual = take_steps(lambda p: make_optimizer(p, {"kind": kind, "rate": 0.05, "weight_decay": decay, **options}))
     expected = take_steps(lambda p: cls(p, lr=0.05, weight_decay=decay, **torch_options))  # type: ignore[call-arg]
     is_rounded = kind in ("nt-asgd", "adam", "adamw")  # own or fused implementations round differently
     torch.testing.assert_close(actual, expected, rtol=1e-12 if is_rounded else 0, atol=0)

@@ -154,7 +154,7 @@ def test_graphs_without_gpu_are_ignored(tmp_path: Path) -> None:
 
 
 def test_graphs_with_accumulation_raise(tmp_path: Path) -> None:
-    odd = {"accumulate": 2, "cuda_graphs": True}
+    changes = {"accumulate": 2, "cuda_graphs": True}
     job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **changes})
     for check in (Trainer, Trainer.check):
         with pytest.raises(InvalidSetting) as invalid:
