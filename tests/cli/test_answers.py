@@ -20,8 +20,8 @@ from nextword.metrics.squad import ANSWER_METRICS_2_0, score_answers
 from nextword.run_folder import RunFolder
 from nextword.tasks.heads import HEAD_FILE
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_questions import as_json, as_lines, endings, squad
-from tests.support.tiny_transfer import run_of, written
+from tests.support.tiny_questions import draw_endings, make_squad, write_json, write_json_lines
+from tests.support.tiny_transfer import make_run, write_table
 
 Js = Callable[..., Any]
 SET = ("phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=2")
@@ -31,15 +31,15 @@ QUICK = sets(*SET)
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("answers")
-    run_of(folder / "bert")
-    run_of(folder / "lstm", "lstm")
-    content = squad(120, without=0.3, version="v2.0", length=(6, 60))
+    make_run(folder / "bert")
+    make_run(folder / "lstm", "lstm")
+    content = make_squad(120, without=0.3, version="v2.0", length=(6, 60))
     content["data"][0]["paragraphs"][0]["qas"][0].update(answers=[{"text": "Seattle", "answer_start": 0}])
     content["data"][0]["paragraphs"][0]["qas"][0].update(is_impossible=False)
-    as_json(folder / "two/train.json", content)
-    as_json(folder / "two/dev.json", squad(30, seed=1, without=0.3, version="v2.0"))
-    as_json(folder / "two/test.json", squad(20, seed=2, without=0.3, version="v2.0"))
-    as_lines(folder / "ends.jsonl", endings(120))
+    write_json(folder / "two/train.json", content)
+    write_json(folder / "two/dev.json", make_squad(30, seed=1, without=0.3, version="v2.0"))
+    write_json(folder / "two/test.json", make_squad(20, seed=2, without=0.3, version="v2.0"))
+    write_json_lines(folder / "ends.jsonl", draw_endings(120))
     return folder
 
 
@@ -95,7 +95,7 @@ def test_predict_writes_squads_file(cli: Cli, js: Js, spans: Any, place: Path, t
 
 def test_predict_answers_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Path) -> None:
     given = [("7", "what follows red ?", "the king saw red river"), ("8", "what follows red ?", "old house far")]
-    table = written(tmp_path / "q.csv", ["id", "question", "context"], given)
+    table = write_table(tmp_path / "q.csv", ["id", "question", "context"], given)
     answer = rows(cli("predict", place / "spans", table).stdout)
     assert list(answer[0]) == ["id", "question", "context", "predicted", "probability", "p(no answer)"]
     assert [row["context"] for row in answer] == [row[2] for row in given]
@@ -112,7 +112,7 @@ def test_predict_answers_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Pa
     kept = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
     assert [item["predicted"] for item in kept] == [row["predicted"] for row in answer]
     assert all(isinstance(item["probability"], float) for item in kept)
-    other = written(tmp_path / "o.csv", ["q", "passage"], [row[1:] for row in given])
+    other = write_table(tmp_path / "o.csv", ["q", "passage"], [row[1:] for row in given])
     again = rows(cli("predict", place / "spans", other, "--text-pair", "q").stdout)
     assert [row["predicted"] for row in again] == [row["predicted"] for row in answer]
     assert "which column is the question" in cli("predict", place / "spans", other, fails=True).stderr
@@ -122,7 +122,7 @@ def test_predict_answers_a_table(cli: Cli, spans: Any, place: Path, tmp_path: Pa
 def test_problems_of_questions_are_noted(js: Js, spans: Any, place: Path, tmp_path: Path) -> None:
     long = " ".join(["what"] * 90)
     given = [("", "the king saw red river"), ("what follows red ?", " "), (long, "saw red river"), ("who ?", "a king")]
-    answer = js("predict", place / "spans", written(tmp_path / "q.csv", ["question", "context"], given))
+    answer = js("predict", place / "spans", write_table(tmp_path / "q.csv", ["question", "context"], given))
     assert [note[:16] for note in answer["notes"]] == ["1 of 4 questions"] * 3
     assert len(answer["predictions"]) == 4
 
@@ -131,8 +131,8 @@ def test_multiple_choice_end_to_end(cli: Cli, js: Js, place: Path, tmp_path: Pat
     words = ("transfer", "bert/choice", "--from", place / "bert", "--data", place / "ends.jsonl")
     message = cli(*words, "--out", tmp_path / "run", *QUICK)
     assert "one of several candidates for a context · 108 train · 12 dev" in " ".join(message.stderr.split())
-    new = endings(9, seed=5)
-    done = cli("predict", tmp_path / "run", as_lines(tmp_path / "new.jsonl", new), "-o", tmp_path / "out.jsonl")
+    new = draw_endings(9, seed=5)
+    done = cli("predict", tmp_path / "run", write_json_lines(tmp_path / "new.jsonl", new), "-o", tmp_path / "out.jsonl")
     kept = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     right = sum(row["predicted"] == item["label"] for row, item in zip(kept, new, strict=True))
     assert all(sum(row["probabilities"]) == pytest.approx(1) for row in kept)
@@ -140,7 +140,7 @@ def test_multiple_choice_end_to_end(cli: Cli, js: Js, place: Path, tmp_path: Pat
         done.stderr.split()
     )
     header = ["context", "choice0", "choice1", "choice2"]
-    table = written(tmp_path / "t.csv", header, [(item["context"], *item["choices"]) for item in new])
+    table = write_table(tmp_path / "t.csv", header, [(item["context"], *item["choices"]) for item in new])
     answer = rows(cli("predict", tmp_path / "run", table).stdout)
     assert list(answer[0]) == [*header, "predicted", "p(0)", "p(1)", "p(2)"]
     assert [int(row["predicted"]) for row in answer] == [row["predicted"] for row in kept]
@@ -153,7 +153,7 @@ def test_multiple_choice_end_to_end(cli: Cli, js: Js, place: Path, tmp_path: Pat
     gaps = [
         {**item, "context": ""} if i == 1 else {**item, "label": ""} if i == 2 else item for i, item in enumerate(new)
     ]
-    empty, unlabeled = js("predict", tmp_path / "run", as_lines(tmp_path / "gaps.jsonl", gaps))["notes"]
+    empty, unlabeled = js("predict", tmp_path / "run", write_json_lines(tmp_path / "gaps.jsonl", gaps))["notes"]
     assert empty.startswith("1 of 9 texts")
     assert unlabeled.startswith("1 of 9 rows")
     assert [str(item["predicted"]) for item in whole["predictions"]] == [row["predicted"] for row in answer]

@@ -11,15 +11,15 @@ import numpy as np
 import pytest
 
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_cove import WIDTH, WRITTEN, furnished, sentences
-from tests.support.tiny_transfer import written
+from tests.support.tiny_cove import WIDTH, WRITTEN, draw_sentences, write_cove_data
+from tests.support.tiny_transfer import write_table
 
 Js = Callable[..., Any]
 
 
 @pytest.fixture(scope="module")
 def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = furnished(tmp_path_factory.mktemp("cove") / "place")
+    folder = write_cove_data(tmp_path_factory.mktemp("cove") / "place")
     vectors = folder / "vectors.txt"
     model = f"model={{ vectors='{vectors}', vector_width={WIDTH}, encoder=32, width=32, output_words={WRITTEN} }}"
     own = [f"tokenizer.size={WRITTEN}", model, "phase.0.steps=60"]
@@ -29,7 +29,9 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
             *("train", "cove/tiny", "--data", f"{folder / 'pairs'}:xx-yy", "--out", folder / "run"),
             *sets(*own),
         )
-    written(folder / "group.csv", ["text", "label"], [(source, group) for source, _, group in sentences(100, 3)])
+    write_table(
+        folder / "group.csv", ["text", "label"], [(source, group) for source, _, group in draw_sentences(100, 3)]
+    )
     return folder
 
 

@@ -15,7 +15,7 @@ from nextword.data.tables import Rows
 from nextword.metrics.intervals import confidence_interval
 from tests.cli.conftest import Cli
 from tests.support.glue_samples import SAMPLES
-from tests.support.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 
 Js = Callable[..., Any]
 FIVE = ("CoLA", "MRPC", "RTE", "SST-2", "STS-B")
@@ -32,12 +32,12 @@ TESTS = {  # official test files, whose labels are kept back
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("suite")
-    run_of(folder / "bert")
+    make_run(folder / "bert")
     for task in FIVE:
         (folder / "data/glue" / task).mkdir(parents=True)
         for name, text in {**SAMPLES[task], "test.tsv": TESTS[task]}.items():
             (folder / "data/glue" / task / name).write_text(text, encoding="utf-8")
-    written(folder / "colour.csv", ["text", "label"], coloured(40))
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(40))
     return folder
 
 
@@ -105,7 +105,7 @@ def test_results_table_is_written_as_markdown(answer: tuple[str, dict[str, Any]]
 
 
 def test_single_task_compares_with_scratch(js: Js, cli: Cli, place: Path, tmp_path: Path) -> None:
-    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--compare-scratch"]
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv", "--compare-scratch"]
     words += ["--set", "phase.0.steps=1", "--out", tmp_path / "one"]
     result = js(*words)
     assert result["difference"]["interval"] is None  # of one seed
@@ -188,7 +188,7 @@ def test_missing_benchmark_fails_before_training(cli: Cli, place: Path, tmp_path
 
 
 def test_unlearnable_benchmark_fails_before_training(cli: Cli, place: Path, tmp_path: Path) -> None:
-    run_of(tmp_path / "t5", "t5")
+    make_run(tmp_path / "t5", "t5")
     words = ["transfer", "t5/finetune", "--from", tmp_path / "t5", "--data", "glue", "--out", tmp_path / "out"]
     assert "tokenizer" in cli(*words, fails=True).stderr
     assert not (tmp_path / "out").exists()

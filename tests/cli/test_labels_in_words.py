@@ -14,7 +14,7 @@ import nextword
 from nextword.core.errors import InvalidSetting
 from nextword.tasks.label_text import LabelTextConfig, fill_prompt, tokenize_labels
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import draw_color_counts, draw_color_pairs, draw_color_texts, make_run, write_table
 
 Js = Callable[..., Any]
 QUICK = sets("phase.0.optimizer.rate=3e-3", "model.dropout=0.0", "phase.0.epochs=10")
@@ -24,12 +24,12 @@ QUICK = sets("phase.0.optimizer.rate=3e-3", "model.dropout=0.0", "phase.0.epochs
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("written")
     for slug in ("t5", "bert", "seq2seq"):
-        run_of(folder / slug, slug)
-    written(folder / "colour.csv", ["text", "label"], coloured(300))
-    written(folder / "new.csv", ["text", "label"], coloured(30, 9))
-    written(folder / "pair.csv", ["text", "second", "label"], paired(60))
-    written(folder / "count.csv", ["text", "label"], counted(60))
-    written(
+        make_run(folder / slug, slug)
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(300))
+    write_table(folder / "new.csv", ["text", "label"], draw_color_texts(30, 9))
+    write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(60))
+    write_table(folder / "count.csv", ["text", "label"], draw_color_counts(60))
+    write_table(
         folder / "choice.csv", ["context", "choice0", "choice1", "label"], [(f"a{i}", "b", "c", 0) for i in range(20)]
     )
     return folder
@@ -37,7 +37,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def output(cli: Cli, place: Path) -> Any:
-    asked = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "colour.csv", "--out", place / "out")
+    asked = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "color.csv", "--out", place / "out")
     return cli(*asked, *QUICK)
 
 
@@ -51,7 +51,7 @@ def test_it_learns_and_labels_a_file(cli: Cli, output: Any, place: Path) -> None
     assert (place / "out/report.html").is_file()
 
 
-def test_what_speaks_for_a_label_is_the_colour(output: Any, place: Path) -> None:
+def test_what_speaks_for_a_label_is_the_color(output: Any, place: Path) -> None:
     model: Any = nextword.load(place / "out", device="cpu")
     result = model.explain(["the old red king went far"])[0]
     assert result.label == "red"
@@ -77,7 +77,7 @@ def test_two_texts_and_other_networks(cli: Cli, js: Js, place: Path, tmp_path: P
 
 
 def test_label_text_seeds_are_resumed(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "colour.csv", *sets("phase.0.steps=4"))
+    base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "color.csv", *sets("phase.0.steps=4"))
     result = js(*base, "--num-seeds", "2", "--out", tmp_path / "k")
     assert len(result["values"]) == 2
     again = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", "--resume")
@@ -87,17 +87,17 @@ def test_label_text_seeds_are_resumed(cli: Cli, js: Js, place: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("run", "data", "changes", "values"),  # values: what the error names
     [
-        ("bert", "colour.csv", (), ("BERT", "t5")),
-        ("bert", "colour.csv", ("task.label_words={red='one',blue='one'}",), ("BERT", "t5")),  # the network comes first
+        ("bert", "color.csv", (), ("BERT", "t5")),
+        ("bert", "color.csv", ("task.label_words={red='one',blue='one'}",), ("BERT", "t5")),  # the network comes first
         ("t5", "count.csv", (), ("'0.0'", "'0.2'", "digits")),
         ("t5", "choice.csv", (), ("choice.csv", "multiple_choice")),
-        ("t5", "colour.csv", ("task.number_step=0.2",), ("number_step", "0.2", "colour.csv")),
-        ("t5", "colour.csv", ("task.label_words={red='one',blue='one'}",), ("'blue'", "'red'", "task.label_words")),
-        ("t5", "colour.csv", ("task.label_words={green='one'}",), ("label_words", "'green'", "blue, red")),
-        ("t5", "colour.csv", ("task.label_words=3",), ("label_words", "3")),
-        ("t5", "colour.csv", ("task.prompt='which colour?'",), ("prompt", "'which colour?'", "{text}")),
+        ("t5", "color.csv", ("task.number_step=0.2",), ("number_step", "0.2", "color.csv")),
+        ("t5", "color.csv", ("task.label_words={red='one',blue='one'}",), ("'blue'", "'red'", "task.label_words")),
+        ("t5", "color.csv", ("task.label_words={green='one'}",), ("label_words", "'green'", "blue, red")),
+        ("t5", "color.csv", ("task.label_words=3",), ("label_words", "3")),
+        ("t5", "color.csv", ("task.prompt='which color?'",), ("prompt", "'which color?'", "{text}")),
         ("t5", "pair.csv", ("task.prompt='{text}'",), ("prompt", "'{text}'", "{second}")),
-        ("t5", "colour.csv", ("phase.0.objective.lm_weight=0.5",), ("phase.*.objective.lm_weight=0",)),
+        ("t5", "color.csv", ("phase.0.objective.lm_weight=0.5",), ("phase.*.objective.lm_weight=0",)),
     ],
 )
 def test_invalid_combination_is_named_and_nothing_is_written(

@@ -18,7 +18,7 @@ from nextword.metrics.classification import METRICS
 from tests.cli.conftest import Cli, sets
 from tests.cli.test_glue_suite import FIVE, TESTS
 from tests.support.glue_samples import SAMPLES
-from tests.support.tiny_transfer import counted, run_of, written
+from tests.support.tiny_transfer import draw_color_counts, make_run, write_table
 
 Js = Callable[..., Any]
 QUICK = sets("phase.0.optimizer.rate=3e-3", "model.dropout=0.0", "phase.0.epochs=10")
@@ -28,10 +28,10 @@ DIGITS = [f"{i / 10:.1f} not_equivalent equivalent un acceptable negative positi
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("numbers")
-    run_of(folder / "t5", "t5", more=DIGITS)
-    written(folder / "count.csv", ["text", "label"], counted(300))
-    written(folder / "new.csv", ["text", "label"], counted(30, 9))
-    written(folder / "stars.csv", ["text", "second", "stars"], [(f"a {i}", "red", i % 5 + 1) for i in range(60)])
+    make_run(folder / "t5", "t5", more=DIGITS)
+    write_table(folder / "count.csv", ["text", "label"], draw_color_counts(300))
+    write_table(folder / "new.csv", ["text", "label"], draw_color_counts(30, 9))
+    write_table(folder / "stars.csv", ["text", "second", "stars"], [(f"a {i}", "red", i % 5 + 1) for i in range(60)])
     for task in FIVE:
         (folder / "data/glue" / task).mkdir(parents=True)
         for name, text in {**SAMPLES[task], "test.tsv": TESTS[task]}.items():
@@ -137,7 +137,7 @@ def test_invalid_setting_is_named_and_nothing_is_written(
 
 
 def test_number_step_with_a_head_is_refused(cli: Cli, place: Path, tmp_path: Path) -> None:
-    run_of(tmp_path / "bert")
+    make_run(tmp_path / "bert")
     asked = ("transfer", "bert/finetune", "--from", tmp_path / "bert", "--data", place / "count.csv")
     error = cli(*asked, "--out", tmp_path / "x", *sets("task.number_step=0.2"), fails=True).stderr
     assert "'number_step'" in error

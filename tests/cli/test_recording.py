@@ -235,12 +235,12 @@ def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path:
 def test_an_average_is_of_the_columns_that_the_runs_have_read(recipes: Path, tmp_path: Path) -> None:
     """Here another column is called as labels usually are: what it says would have been taken for what is right."""
     rows = [
-        "review,colour,label,split",
+        "review,color,label,split",
         *(f"{s} {i},{'ab'[i % 2]},{i},{s}" for s in ("train", "dev") for i in range(4)),
     ]
     data = tmp_path / "d.csv"
     data.write_text("\n".join([*rows, "x,a,3,test", "y,b,2,test"]) + "\n")
-    task = 'kind = "classification"\ntext = "review"\nlabel = "colour"\nlabels = ["a", "b"]'
+    task = 'kind = "classification"\ntext = "review"\nlabel = "color"\nlabels = ["a", "b"]'
     runs = [labelled(tmp_path / name, data, [[0.9, 0.1], [0.2, 0.8]], 1.0, task=task) for name in ("one", "two")]
     measured = record_result(*runs)[1]
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]

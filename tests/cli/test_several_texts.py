@@ -14,7 +14,7 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.cli.test_glue_suite import TESTS
 from tests.support.glue_samples import SAMPLES
-from tests.support.tiny_transfer import coloured, paired, run_of, written
+from tests.support.tiny_transfer import draw_color_pairs, draw_color_texts, make_run, write_table
 
 Js = Callable[..., Any]
 
@@ -22,9 +22,9 @@ Js = Callable[..., Any]
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("several")
-    run_of(folder / "bert")
-    written(folder / "colour.csv", ["text", "label"], coloured(60))
-    written(folder / "pair.csv", ["premise", "hypothesis", "label"], paired(60))
+    make_run(folder / "bert")
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(60))
+    write_table(folder / "pair.csv", ["premise", "hypothesis", "label"], draw_color_pairs(60))
     for task in ("CoLA", "RTE", "STS-B"):
         (folder / "data/glue" / task).mkdir(parents=True)
         for name, text in {**SAMPLES[task], "test.tsv": TESTS[task]}.items():
@@ -38,7 +38,7 @@ def data(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    both = f"{place / 'colour.csv'} + {place / 'pair.csv'}"
+    both = f"{place / 'color.csv'} + {place / 'pair.csv'}"
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", both, "--set", "phase.0.steps=3"]
     done = cli(*words, "--set", "phase.0.objective.mixing_power=0.5", "--out", tmp_path / "run")
     assert "labels of 2 tasks for texts · 108 train · 12 dev" in " ".join(done.stderr.split())
@@ -51,7 +51,7 @@ def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Pat
     assert "--task" in cli("predict", tmp_path / "run", place / "pair.csv", fails=True).stderr
     wrong = cli("predict", tmp_path / "run", place / "pair.csv", "--task", "taste", fails=True).stderr
     assert "'taste'" in wrong
-    item = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
+    item = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv"]
     js(*item, "--set", "phase.0.steps=1", "--out", tmp_path / "one")
     assert "--task x" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
 
@@ -68,10 +68,10 @@ def test_tasks_of_the_catalog_hand_in_together(js: Js, place: Path, tmp_path: Pa
 
 
 def test_examples_that_stand_in_train_too_are_measured_apart(js: Js, place: Path, tmp_path: Path) -> None:
-    rows = [(text, label, "train") for text, label in coloured(40)]
-    rows += [(text, label, "dev") for text, label in coloured(10, 1)]
-    rows += [(text, label, "test") for text, label in [*coloured(20, 2), *coloured(40)[:3]]]
-    file = written(tmp_path / "twice.csv", ["text", "label", "split"], rows)
+    rows = [(text, label, "train") for text, label in draw_color_texts(40)]
+    rows += [(text, label, "dev") for text, label in draw_color_texts(10, 1)]
+    rows += [(text, label, "test") for text, label in [*draw_color_texts(20, 2), *draw_color_texts(40)[:3]]]
+    file = write_table(tmp_path / "twice.csv", ["text", "label", "split"], rows)
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", file, "--set", "phase.0.steps=2"]
     result = js(*words, "--out", tmp_path / "run")
     assert result["examples"] == {"train": 40, "dev": 10, "test": 23, "test_unseen": 20}

@@ -47,7 +47,7 @@ def test_errors_go_to_standard_error_and_tables_do_not_move_when_piped(trained: 
     assert process.returncode == 0
     assert "bits/byte" in shown
     assert message == ""
-    assert "\x1b" not in shown, "no colours into a pipe"
+    assert "\x1b" not in shown, "no colors into a pipe"
 
 
 @pytest.mark.parametrize(

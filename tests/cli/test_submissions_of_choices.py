@@ -12,8 +12,8 @@ import pytest
 import nextword
 from nextword.tasks.text_data import read_one
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_questions import STORY_HEADER, SWAG_HEADER, endings
-from tests.support.tiny_transfer import run_of, written
+from tests.support.tiny_questions import STORY_HEADER, SWAG_HEADER, draw_endings
+from tests.support.tiny_transfer import make_run, write_table
 
 Js = Callable[..., Any]
 VALID = "cloze_test_val__winter2018-cloze_test_ALL_val - 1 - 1.csv"
@@ -32,17 +32,17 @@ def scene(i: int, row: dict[str, Any]) -> list[Any]:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("choices")
-    run_of(folder / "bert")
+    make_run(folder / "bert")
     stories, swag = folder / "data/story-cloze", folder / "data/swag"
     stories.mkdir(parents=True)
     swag.mkdir()
-    written(stories / VALID, STORY_HEADER, [story(f"v{i}", row) for i, row in enumerate(endings(60, 2))])
-    unlabeled = [story(*pair)[:-1] for pair in zip(IDS, endings(7, 2, seed=1), strict=True)]
-    written(stories / BLIND, STORY_HEADER[:-1], unlabeled)
+    write_table(stories / VALID, STORY_HEADER, [story(f"v{i}", row) for i, row in enumerate(draw_endings(60, 2))])
+    unlabeled = [story(*pair)[:-1] for pair in zip(IDS, draw_endings(7, 2, seed=1), strict=True)]
+    write_table(stories / BLIND, STORY_HEADER[:-1], unlabeled)
     for name, n, seed in (("train", 40, 0), ("val", 10, 1), ("test", 9, 2)):
-        rows = [scene(i, row) for i, row in enumerate(endings(n, 4, seed))]
+        rows = [scene(i, row) for i, row in enumerate(draw_endings(n, 4, seed))]
         width = len(SWAG_HEADER) - (name == "test")  # without labels
-        written(swag / f"{name}.csv", SWAG_HEADER[:width], [row[:width] for row in rows])
+        write_table(swag / f"{name}.csv", SWAG_HEADER[:width], [row[:width] for row in rows])
     return folder
 
 

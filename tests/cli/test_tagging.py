@@ -12,8 +12,8 @@ import pytest
 
 from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_tagged import furnished, small
-from tests.support.tiny_transfer import run_of
+from tests.support.tiny_tagged import quick_changes, write_tagged_data
+from tests.support.tiny_transfer import make_run
 
 Js = Callable[..., Any]
 
@@ -21,7 +21,7 @@ Js = Callable[..., Any]
 @pytest.fixture(scope="module")
 def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tagging")
-    furnished(folder / "names", 200, 40)
+    write_tagged_data(folder / "names", 200, 40)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
         cli("transfer", "tagger/tiny", "--data", folder / "names", "--out", folder / "run", *quick())
@@ -29,7 +29,7 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def quick(*changes: str) -> list[str]:
-    return sets(*small(), *changes)
+    return sets(*quick_changes(), *changes)
 
 
 def test_unfinished_run_is_noted(js: Js, place: Path, tmp_path: Path) -> None:
@@ -58,7 +58,7 @@ def test_several_tasks_have_one_column_each(cli: Cli, js: Js, place: Path, tmp_p
 
 
 def test_seeds_with_a_training_fraction_and_features(js: Js, place: Path, tmp_path: Path) -> None:
-    run_of(tmp_path / "bert", "bert")
+    make_run(tmp_path / "bert", "bert")
     answer = js(
         *("transfer", "tagger/tiny", "--data", place / "names", "--out", tmp_path / "out", "--num-seeds", "2"),
         *("--train-fraction", "0.25", "--features", tmp_path / "bert", *quick("phase.0.epochs=1")),

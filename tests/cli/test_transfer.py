@@ -15,7 +15,7 @@ import pytest
 from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
 from tests.support.glue_samples import SAMPLES
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import draw_color_counts, draw_color_pairs, draw_color_texts, make_run, write_table
 
 Js = Callable[..., Any]
 QUICK = sets("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=4")
@@ -24,18 +24,20 @@ QUICK = sets("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dr
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("transfer")
-    run_of(folder / "bert")
-    written(folder / "colour.csv", ["text", "label"], coloured(200))
-    written(folder / "new.csv", ["number", "text", "label"], [(i, *row) for i, row in enumerate(coloured(20, 9))])
-    written(folder / "pair.csv", ["premise", "hypothesis", "label"], paired(60))
-    written(folder / "count.csv", ["text", "score"], counted(60))
+    make_run(folder / "bert")
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(200))
+    write_table(
+        folder / "new.csv", ["number", "text", "label"], [(i, *row) for i, row in enumerate(draw_color_texts(20, 9))]
+    )
+    write_table(folder / "pair.csv", ["premise", "hypothesis", "label"], draw_color_pairs(60))
+    write_table(folder / "count.csv", ["text", "score"], draw_color_counts(60))
     return folder
 
 
 @pytest.fixture(scope="module")
 def output(cli: Cli, place: Path) -> Any:
     """Fine-tune a run; return the output of the command."""
-    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv")
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv")
     return cli(*words, "--out", place / "out", *QUICK)
 
 
@@ -129,7 +131,7 @@ def test_malformed_piped_table_fails(cli: Cli, output: Any, place: Path, given: 
 
 
 def test_predict_reads_the_named_column(cli: Cli, output: Any, place: Path, tmp_path: Path) -> None:
-    other = written(tmp_path / "o.csv", ["a", "b"], [("x", "the red house"), ("a long long long one", "blue")])
+    other = write_table(tmp_path / "o.csv", ["a", "b"], [("x", "the red house"), ("a long long long one", "blue")])
     rows = table(cli("predict", place / "out", other, "--text", "b").stdout)
     assert [row["predicted"] for row in rows] == ["red", "blue"]
     message = cli("predict", place / "out", other, "--text", "c", fails=True).stderr
@@ -141,7 +143,7 @@ def test_predict_reports_guessed_columns_and_never_overwrites(
     cli: Cli, output: Any, place: Path, tmp_path: Path
 ) -> None:
     out = place / "out"
-    other = written(tmp_path / "o.csv", ["n", "body"], [(1, "the red house")])
+    other = write_table(tmp_path / "o.csv", ["n", "body"], [(1, "the red house")])
     message = cli("predict", out, other).stderr
     assert "texts are read from 'body'" in message
     assert "are read from" not in cli("predict", out, place / "new.csv").stderr
@@ -162,14 +164,14 @@ def test_predict_reports_guessed_columns_and_never_overwrites(
 
 
 def test_merging_dev_into_train_is_reported(cli: Cli, place: Path, tmp_path: Path) -> None:
-    own = ("--from", place / "bert", "--data", place / "colour.csv", "--merge-dev", "--quiet")
+    own = ("--from", place / "bert", "--data", place / "color.csv", "--merge-dev", "--quiet")
     message = cli("transfer", "bert/finetune", *own, "--set", "phase.0.steps=2", "--out", tmp_path / "last").stdout
     assert "dev (20 examples, also trained on): accuracy" in message
     assert "(20 examples, also trained on)" in (tmp_path / "last/report.html").read_text()
 
 
 def test_test_predictions_are_saved(cli: Cli, place: Path, tmp_path: Path) -> None:
-    rows = (place / "colour.csv").read_text().splitlines()
+    rows = (place / "color.csv").read_text().splitlines()
     (tmp_path / "set").mkdir()
     for split, some in (("train", rows[1:61]), ("dev", rows[61:81]), ("test", rows[81:101])):
         (tmp_path / "set" / f"{split}.csv").write_text("\n".join([rows[0], *some]) + "\n")
@@ -200,7 +202,7 @@ def test_transfer_guesses_pairs_and_regression(cli: Cli, js: Js, place: Path, tm
 
 
 def test_seeds_from_scratch_are_summarized_and_resumed(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv"]
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv"]
     words += ["--out", tmp_path / "k", "--num-seeds", "2", "--scratch", "--set", "phase.0.steps=2"]
     message = cli(*words).stdout
     assert "mean, 95 % interval" in message
@@ -244,7 +246,7 @@ def test_resume_needs_only_the_run_folder(cli: Cli, js: Js, output: Any, place: 
 
     asked = iter([False] * 5 + [True])
     changes = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=4"]
-    data = str(place / "colour.csv")
+    data = str(place / "color.csv")
     stop: Callable[[], bool] = lambda: next(asked)  # noqa: E731
     transfer.run("bert/finetune", place / "bert", data, tmp_path / "cut", changes=changes, stop=stop)
     message = " ".join(cli("predict", tmp_path / "cut", place / "new.csv", fails=True).stderr.split())
@@ -262,7 +264,7 @@ def test_predicting_with_an_unfinished_run_is_noted(cli: Cli, js: Js, place: Pat
 
     asked = iter([False] * 15 + [True])  # with keep = "best" there are weights after an epoch, of 12 steps
     changes = ["phase.0.batches.rows=16", "phase.0.epochs=2", "phase.0.keep=best"]
-    data, stop = str(place / "colour.csv"), lambda: next(asked)
+    data, stop = str(place / "color.csv"), lambda: next(asked)
     transfer.run("bert/finetune", place / "bert", data, tmp_path / "cut", changes=changes, stop=stop)
     words = ("predict", tmp_path / "cut", place / "new.csv")
     assert js(*words)["notes"][0].startswith(f"{tmp_path / 'cut'} is not finished")
@@ -298,5 +300,5 @@ def test_unsupported_commands_suggest_another(cli: Cli, output: Any, place: Path
     ],
 )
 def test_invalid_arguments_fail(cli: Cli, place: Path, words: list[str], message: str) -> None:
-    named = {"BERT": str(place / "bert"), "CSV": str(place / "colour.csv")}
+    named = {"BERT": str(place / "bert"), "CSV": str(place / "color.csv")}
     assert message in cli("transfer", *(named.get(word, word) for word in words), fails=True).stderr

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli, contents, sets
-from tests.support.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 
 Js = Callable[..., Any]
 SHORT = sets("phase.0.steps=2", "phase.0.batches.rows=8")
@@ -19,14 +19,14 @@ SHORT = sets("phase.0.steps=2", "phase.0.batches.rows=8")
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("again")
-    run_of(folder / "bert")
-    run_of(folder / "other", seed=5)
-    written(folder / "colour.csv", ["text", "label"], coloured(80))
+    make_run(folder / "bert")
+    make_run(folder / "other", seed=5)
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(80))
     return folder
 
 
 def asked(place: Path, out: Path, *more: str | Path) -> tuple[str | Path, ...]:
-    data = ("--from", place / "bert", "--data", place / "colour.csv")
+    data = ("--from", place / "bert", "--data", place / "color.csv")
     return "transfer", "bert/finetune", *data, "--num-seeds", "2", "--out", out, *SHORT, *more
 
 
@@ -48,7 +48,7 @@ def test_finished_run_with_the_same_settings_is_reused(
         "--from",
         "bert",
         "--data",
-        "colour.csv",
+        "color.csv",
         "--num-seeds",
         "2",
         "--out",
@@ -82,13 +82,13 @@ def test_another_source_or_other_rows_fail(cli: Cli, place: Path, finished: Any,
     output = cli(*[place / "other" if word == place / "bert" else word for word in words], fails=True).stderr
     assert "task.source is" in output.partition("other settings: ")[2][:20]  # what the rest follows from comes first
     shutil.copytree(place / "k/seed-0", tmp_path / "one")
-    shutil.copy(place / "colour.csv", tmp_path / "kept.csv")
+    shutil.copy(place / "color.csv", tmp_path / "kept.csv")
     try:
-        written(place / "colour.csv", ["text", "label"], coloured(80, seed=3))
+        write_table(place / "color.csv", ["text", "label"], draw_color_texts(80, seed=3))
         output = " ".join(cli(*words, fails=True).stderr.split())
-        assert str(place / "colour.csv") in output
+        assert str(place / "color.csv") in output
     finally:
-        shutil.copy(tmp_path / "kept.csv", place / "colour.csv")
+        shutil.copy(tmp_path / "kept.csv", place / "color.csv")
 
 
 def test_no_seed_is_trained_if_another_differs(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
@@ -141,12 +141,12 @@ def test_class_balance_is_that_of_the_training_fraction(cli: Cli, place: Path, t
     from nextword.tasks.base import draw_fraction
     from nextword.tasks.text_data import read_one
 
-    data = read_one(str(place / "colour.csv"))
+    data = read_one(str(place / "color.csv"))
     labels = data.splits["train"].labels or []
     chosen = [labels[i] for i in draw_fraction(len(labels), 0.14, 4)]
     share = 100 * chosen.count("blue") / len(chosen)
     assert share != pytest.approx(100 * data.balance["blue"], abs=0.1)
-    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", *SHORT)
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv", *SHORT)
     message = " ".join(cli(*words, "--train-fraction", "0.14", "--seed", "4", "--out", tmp_path / "x").stderr.split())
     assert f"blue {share:.1f} % · red {100 - share:.1f} %" in message
     assert f"{len(chosen)} of {len(labels)} train" in message
@@ -155,8 +155,10 @@ def test_class_balance_is_that_of_the_training_fraction(cli: Cli, place: Path, t
 
 
 def test_train_reports_the_text_column(cli: Cli, tmp_path: Path) -> None:
-    rows = [(i, f"{text} and so on and so forth in row {i}", label) for i, (text, label) in enumerate(coloured(300))]
-    file = written(tmp_path / "reviews.csv", ["number", "review", "label"], rows)
+    rows = [
+        (i, f"{text} and so on and so forth in row {i}", label) for i, (text, label) in enumerate(draw_color_texts(300))
+    ]
+    file = write_table(tmp_path / "reviews.csv", ["number", "review", "label"], rows)
     words = ("train", "lstm/tiny", *sets("phase.0.steps=2"))
     message = " ".join(cli(*words, "--data", file, "--out", tmp_path / "a").stderr.split())
     assert str(file) in message
@@ -169,8 +171,8 @@ def test_train_reports_the_text_column(cli: Cli, tmp_path: Path) -> None:
 def test_embed_reads_a_table_row_by_row(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     import numpy as np
 
-    rows = [(i, text, label) for i, (text, label) in enumerate(coloured(12))]
-    file = written(tmp_path / "reviews.csv", ["n", "review", "label"], rows)
+    rows = [(i, text, label) for i, (text, label) in enumerate(draw_color_texts(12))]
+    file = write_table(tmp_path / "reviews.csv", ["n", "review", "label"], rows)
     message = cli("embed", place / "bert", file, "--out", tmp_path / "a.npy")
     assert "'review'" in message.stderr
     (tmp_path / "lines.txt").write_text("".join(f"{text}\n" for _, text, _ in rows))
@@ -193,8 +195,10 @@ def test_exact_task_name_wins_over_a_prefix(
     """mine is a prefix of mine.csv."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine").mkdir()
-    written(tmp_path / "mine/train.csv", ["text", "label"], coloured(60))
-    written(tmp_path / "mine.csv", ["text", "label"], [(text, label.upper()) for text, label in coloured(60, 1)])
+    write_table(tmp_path / "mine/train.csv", ["text", "label"], draw_color_texts(60))
+    write_table(
+        tmp_path / "mine.csv", ["text", "label"], [(text, label.upper()) for text, label in draw_color_texts(60, 1)]
+    )
     both = ("transfer", "bert/finetune", "--from", place / "bert", "--data", "mine + mine.csv", *SHORT)
     cli(*both, "--out", "run")
     assert "p(blue),p(red)" in cli("predict", "run", "mine.csv", "--task", "mine").stdout

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_transfer import coloured, counted, run_of, written
+from tests.support.tiny_transfer import draw_color_counts, draw_color_texts, make_run, write_table
 
 Js = Callable[..., Any]
 QUICK = sets("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.epochs=2")
@@ -20,15 +20,15 @@ QUICK = sets("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dr
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("mistakes")
-    run_of(folder / "bert")
-    written(folder / "colour.csv", ["text", "label"], coloured(200))
-    written(folder / "count.csv", ["text", "score"], counted(60))
+    make_run(folder / "bert")
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(200))
+    write_table(folder / "count.csv", ["text", "score"], draw_color_counts(60))
     return folder
 
 
 @pytest.fixture(scope="module")
 def output(cli: Cli, place: Path) -> Any:
-    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv")
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv")
     return cli(*words, "--out", place / "out", *QUICK, "--set", "task.class_weights=balanced")
 
 
@@ -48,8 +48,8 @@ def test_transfer_prints_the_confusion_matrix_and_mistakes(output: Any, place: P
 
 
 def test_many_classes_and_regression_have_their_own_tables(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    rows = [(f"{text} {i % 15}", f"class{i % 15}") for i, (text, _) in enumerate(coloured(300))]
-    data = written(tmp_path / "many.csv", ["text", "label"], rows)
+    rows = [(f"{text} {i % 15}", f"class{i % 15}") for i, (text, _) in enumerate(draw_color_texts(300))]
+    data = write_table(tmp_path / "many.csv", ["text", "label"], rows)
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--set", "phase.0.steps=2")
     message = cli(*words, "--data", data, "--out", tmp_path / "many").stdout
     assert "the 8 of 15 classes with the lowest F1" in message
@@ -60,7 +60,7 @@ def test_many_classes_and_regression_have_their_own_tables(cli: Cli, js: Js, pla
 
 
 def test_json_of_several_seeds_includes_their_errors(js: Js, place: Path, tmp_path: Path) -> None:
-    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--num-seeds", "2")
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv", "--num-seeds", "2")
     result = js(*words, "--out", tmp_path / "k", "--set", "phase.0.steps=1")
     assert [item["examples"] for item in result["errors"]] == [20, 20]
     assert any("20 of 200" in note for note in result["results"][0]["notes"])
@@ -68,7 +68,7 @@ def test_json_of_several_seeds_includes_their_errors(js: Js, place: Path, tmp_pa
 
 
 def test_failed_transfer_creates_no_folder(cli: Cli, place: Path, tmp_path: Path) -> None:
-    words = ["transfer", "gpt1/finetune", "--from", place / "bert", "--data", place / "colour.csv", "--out"]
+    words = ["transfer", "gpt1/finetune", "--from", place / "bert", "--data", place / "color.csv", "--out"]
     message = " ".join(cli(*words, tmp_path / "x", *QUICK, fails=True).stderr.split())
     assert "--set 'phase.*.objective.lm_weight=0'" in message
     assert not (tmp_path / "x").exists()
@@ -76,7 +76,7 @@ def test_failed_transfer_creates_no_folder(cli: Cli, place: Path, tmp_path: Path
 
 
 def test_early_stopping_is_reported(cli: Cli, place: Path, tmp_path: Path) -> None:
-    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv", *QUICK]
+    words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv", *QUICK]
     for change in ("phase.0.epochs=30", "phase.0.patience=1", "phase.0.keep=best"):
         words += ["--set", change]
     message = cli(*words, "--out", tmp_path / "early").stderr
@@ -91,7 +91,7 @@ def test_unknown_labels_and_empty_texts_are_reported_and_kept(
     cli: Cli, js: Js, output: Any, place: Path, tmp_path: Path
 ) -> None:
     rows = [("a red house", "red"), ("the blue king", "green"), ("", "blue"), ("old red", ""), ("x", "green")]
-    data = written(tmp_path / "new.csv", ["text", "label"], rows)
+    data = write_table(tmp_path / "new.csv", ["text", "label"], rows)
     message = cli("predict", place / "out", data)
     assert len(list(csv.DictReader(io.StringIO(message.stdout)))) == 5  # nothing is dropped
     stderr = " ".join(message.stderr.split())
@@ -103,13 +103,15 @@ def test_unknown_labels_and_empty_texts_are_reported_and_kept(
     assert len(result["notes"]) == 3
     right = sum(item["predicted"] == row[1] for item, row in zip(result["predictions"], rows, strict=True))
     assert result["scores"]["accuracy"] == right / 2  # of the two with a known label
-    only = written(tmp_path / "only.csv", ["text", "label"], [("x", "green")])
+    only = write_table(tmp_path / "only.csv", ["text", "label"], [("x", "green")])
     assert js("predict", place / "out", only)["scores"] == {}
 
 
 def test_long_texts_are_truncated_and_reported(cli: Cli, output: Any, place: Path, tmp_path: Path) -> None:
     cut = "32 tokens"
-    data = written(tmp_path / "long.csv", ["text", "label"], [*coloured(40), ("red house " * 500_000, "red")])
+    data = write_table(
+        tmp_path / "long.csv", ["text", "label"], [*draw_color_texts(40), ("red house " * 500_000, "red")]
+    )
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", data, "--set", "phase.0.steps=1")
     assert cut in " ".join(cli(*words, "--out", tmp_path / "long").stderr.split())
     assert (tmp_path / "long/report.html").stat().st_size < 1_000_000
@@ -119,7 +121,7 @@ def test_long_texts_are_truncated_and_reported(cli: Cli, output: Any, place: Pat
 
 
 def test_missing_columns_fail_with_the_known_ones(cli: Cli, output: Any, place: Path) -> None:
-    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "colour.csv")
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv")
     assert "text, label" in cli(*words, "--text", "body", fails=True).stderr
     message = cli("predict", place / "out", place / "count.csv", "--text", "body", fails=True).stderr
     assert "text, score" in message

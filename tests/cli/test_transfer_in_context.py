@@ -19,7 +19,14 @@ from nextword.core.errors import Unsupported
 from nextword.metrics.classification import METRICS
 from nextword.tasks.finetune import resume
 from tests.cli.conftest import BY_HAND, Cli, sets
-from tests.support.tiny_transfer import COLOURS, coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import (
+    COLORS,
+    draw_color_counts,
+    draw_color_pairs,
+    draw_color_texts,
+    make_run,
+    write_table,
+)
 
 Js = Callable[..., Any]
 SPACED = "task.template='{text} so it is {label}'"
@@ -30,17 +37,17 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("asked")
     for slug in ("gpt1", "lstm", "bert", "t5"):
         digits = ["0 1 2 3 4 5 score : ."] if slug == "gpt1" else []
-        run_of(folder / slug, slug, more=digits, **({"window": 512} if slug == "gpt1" else {}))
-    run_of(folder / "narrow", "gpt1")
+        make_run(folder / slug, slug, more=digits, **({"window": 512} if slug == "gpt1" else {}))
+    make_run(folder / "narrow", "gpt1")
     where = ["train"] * 60 + ["dev"] * 20 + ["test"] * 20
-    rows = [(*row, split) for row, split in zip(coloured(100), where, strict=True)]
-    written(folder / "colour.csv", ["text", "label", "split"], rows)
-    written(folder / "test.csv", ["text", "label"], [row[:2] for row in rows[80:]])
-    written(folder / "pair.csv", ["text", "second", "label"], paired(40))
-    written(folder / "count.csv", ["text", "label"], counted(60))
+    rows = [(*row, split) for row, split in zip(draw_color_texts(100), where, strict=True)]
+    write_table(folder / "color.csv", ["text", "label", "split"], rows)
+    write_table(folder / "test.csv", ["text", "label"], [row[:2] for row in rows[80:]])
+    write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(40))
+    write_table(folder / "count.csv", ["text", "label"], draw_color_counts(60))
     choices = [(f"which one {i}", "a red king", "a blue king", i % 2, where[i + 40]) for i in range(60)]
-    written(folder / "choice.csv", ["text", "choice0", "choice1", "label", "split"], choices)
-    written(folder / "one.csv", ["text", "label"], [(text, "red") for text, _ in coloured(20)])
+    write_table(folder / "choice.csv", ["text", "choice0", "choice1", "label", "split"], choices)
+    write_table(folder / "one.csv", ["text", "label"], [(text, "red") for text, _ in draw_color_texts(20)])
     return folder
 
 
@@ -51,7 +58,7 @@ def asked(place: Path, run: str, data: str, out: Path, *changes: str) -> tuple[A
 
 @pytest.fixture(scope="module")
 def output(cli: Cli, place: Path) -> Any:
-    return cli(*asked(place, "gpt1", "colour.csv", place / "out", SPACED, "task.shots=4"))
+    return cli(*asked(place, "gpt1", "color.csv", place / "out", SPACED, "task.shots=4"))
 
 
 def test_run_folder_has_prompt_results_and_report(output: Any, place: Path) -> None:
@@ -69,7 +76,7 @@ def test_run_folder_has_prompt_results_and_report(output: Any, place: Path) -> N
     prompt = (out / "prompt.txt").read_text()
     shots = re.findall(r"(.+) so it is (red|blue)\n\n", prompt)
     assert len(shots) == 4 == prompt.count("so it is")
-    known = [row.split(",")[:2] for row in (place / "colour.csv").read_text().splitlines()[1:61]]  # train alone
+    known = [row.split(",")[:2] for row in (place / "color.csv").read_text().splitlines()[1:61]]  # train alone
     assert all(list(shot) in known for shot in shots)
     page = (out / "report.html").read_text()
     assert prompt + "{text} so it is {label}" in page
@@ -103,7 +110,7 @@ def test_probabilities_match_single_steps_of_the_network(output: Any, place: Pat
 
 def test_predict_works_after_the_source_is_deleted(js: Js, output: Any, place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "gpt1", tmp_path / "gpt1")
-    js(*asked(tmp_path, "gpt1", place / "colour.csv", tmp_path / "out", SPACED, "task.shots=4"))
+    js(*asked(tmp_path, "gpt1", place / "color.csv", tmp_path / "out", SPACED, "task.shots=4"))
     shutil.rmtree(tmp_path / "gpt1")
     answer = js("predict", tmp_path / "out", place / "test.csv")
     odds = np.array([[item["probabilities"][label] for label in ("blue", "red")] for item in answer["predictions"]])
@@ -120,7 +127,7 @@ def test_probabilities_match_hand_computed_ones(js: Js, calibrate: bool, odds: l
     (tmp_path / "hand.arpa").write_text(BY_HAND)
     js("convert", tmp_path / "hand.arpa", tmp_path / "ngram")
     rows = [(f"{'b ' * (i + 1)}b", "ab"[i % 2], ("train", "dev", "test")[i % 3]) for i in range(12)]
-    written(tmp_path / "data.csv", ["text", "label", "split"], rows)
+    write_table(tmp_path / "data.csv", ["text", "label", "split"], rows)
     changes = ("task.template='{text} {label}'", "task.shots=2", f"task.calibrate={str(calibrate).lower()}")
     js(*asked(tmp_path, "ngram", "data.csv", tmp_path / "out", *changes))
     message = np.load(tmp_path / "out/predictions.npz")["test"]
@@ -133,16 +140,16 @@ def test_probabilities_match_hand_computed_ones(js: Js, calibrate: bool, odds: l
 def test_label_words_replace_labels_in_the_prompt(js: Js, output: Any, place: Path, tmp_path: Path) -> None:
     """Each label has the other's name, so the prompt is the same with names swapped."""
     words = "task.label_words={ red = 'blue', blue = 'red' }"
-    js(*asked(place, "gpt1", "colour.csv", tmp_path / "out", SPACED, "task.shots=4", words))
+    js(*asked(place, "gpt1", "color.csv", tmp_path / "out", SPACED, "task.shots=4", words))
     swapped = {"red": "blue", "blue": "red"}
     ours, theirs = ((folder / "prompt.txt").read_text() for folder in (tmp_path / "out", place / "out"))
     assert ours == re.sub(r"so it is (\w+)", lambda answer: f"so it is {swapped[answer[1]]}", theirs)
     answer = js("predict", tmp_path / "out", place / "test.csv")["predictions"][0]
-    assert set(answer["probabilities"]) == set(COLOURS)
+    assert set(answer["probabilities"]) == set(COLORS)
 
 
 def test_seeds_draw_different_examples(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    base = asked(place, "lstm", "colour.csv", tmp_path / "k", SPACED, "task.shots=3")
+    base = asked(place, "lstm", "color.csv", tmp_path / "k", SPACED, "task.shots=3")
     answer = js(*base, "--num-seeds", "3")
     assert len(answer["values"]) == 3
     assert answer["interval"] is not None
@@ -161,14 +168,14 @@ def test_seeds_draw_different_examples(cli: Cli, js: Js, place: Path, tmp_path: 
 def test_examples_come_from_the_training_fraction_or_from_dev_too(
     cli: Cli, js: Js, place: Path, tmp_path: Path
 ) -> None:
-    few = js(*asked(place, "lstm", "colour.csv", tmp_path / "few", SPACED, "task.shots=6"), "--train-fraction", "0.1")
+    few = js(*asked(place, "lstm", "color.csv", tmp_path / "few", SPACED, "task.shots=6"), "--train-fraction", "0.1")
     assert few["examples"]["train"] == 6
     message = cli(
-        *asked(place, "lstm", "colour.csv", tmp_path / "x", SPACED), "--train-fraction", "0.1", fails=True
+        *asked(place, "lstm", "color.csv", tmp_path / "x", SPACED), "--train-fraction", "0.1", fails=True
     ).stderr
     assert "shots = 16" in message
     assert "task.shots=6" in message
-    last = js(*asked(place, "lstm", "colour.csv", tmp_path / "all", SPACED, "task.shots=80"), "--merge-dev")
+    last = js(*asked(place, "lstm", "color.csv", tmp_path / "all", SPACED, "task.shots=80"), "--merge-dev")
     assert last["examples"]["train"] == 80
     assert any("dev" in note for note in last["notes"])
 
@@ -178,7 +185,7 @@ def test_interrupted_run_resumes(output: Any, place: Path, tmp_path: Path) -> No
     from nextword.tasks.plan import make_plan
 
     changes = (SPACED, "task.shots=4")
-    plan = make_plan("gpt3/in-context", place / "gpt1", str(place / "colour.csv"), changes=changes, device="cpu")
+    plan = make_plan("gpt3/in-context", place / "gpt1", str(place / "color.csv"), changes=changes, device="cpu")
     events = list(transfer(plan, tmp_path / "out", stop=lambda: True))
     assert events[-1].values["reason"] == "interrupted"
     assert read_result(tmp_path / "out") is None
@@ -192,12 +199,12 @@ def test_interrupted_run_resumes(output: Any, place: Path, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("slug", ["xlnet", "elmo"])
 def test_other_causal_networks_can_be_prompted(js: Js, slug: str, place: Path, tmp_path: Path) -> None:
-    run_of(tmp_path / slug, slug)
-    js(*asked(tmp_path, slug, place / "colour.csv", tmp_path / "out", SPACED, "task.shots=2"))
+    make_run(tmp_path / slug, slug)
+    js(*asked(tmp_path, slug, place / "color.csv", tmp_path / "out", SPACED, "task.shots=2"))
     lm: Any = nextword.load(tmp_path / slug, device="cpu")
     prompt, text = (tmp_path / "out/prompt.txt").read_text(), "the red king"
     odds = [
-        math.exp(-item.nats / item.tokens) for item in (lm.score(f" {c}", f"{prompt}{text} so it is") for c in COLOURS)
+        math.exp(-item.nats / item.tokens) for item in (lm.score(f" {c}", f"{prompt}{text} so it is") for c in COLORS)
     ]
     (message,) = nextword.load(tmp_path / "out", device="cpu").predict([text])
     assert message.probabilities["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
@@ -210,7 +217,7 @@ def test_prompted_run_can_be_fine_tuned(js: Js, output: Any, place: Path, tmp_pa
         "--from",
         place / "out",
         "--data",
-        place / "colour.csv",
+        place / "color.csv",
         "--out",
         tmp_path / "x",
     )
@@ -260,7 +267,7 @@ def test_zero_shot_classifies_pairs(cli: Cli, js: Js, place: Path) -> None:
     answer = js("predict", place / "gpt1", place / "pair.csv", *both)
     lm: Any = nextword.load(place / "gpt1", device="cpu")
     first = (place / "pair.csv").read_text().splitlines()[1].split(",")
-    odds = [math.exp(-item.nats / item.tokens) for item in (lm.score(f" {c}", " ".join(first[:2])) for c in COLOURS)]
+    odds = [math.exp(-item.nats / item.tokens) for item in (lm.score(f" {c}", " ".join(first[:2])) for c in COLORS)]
     assert answer["predictions"][0]["probabilities"]["red"] == pytest.approx(odds[0] / sum(odds), abs=1e-5)
     some = ("--examples", place / "pair.csv", "--template", "{text} {second} {label}")
     message = cli("predict", place / "gpt1", place / "pair.csv", *some, fails=True).stderr
@@ -268,12 +275,12 @@ def test_zero_shot_classifies_pairs(cli: Cli, js: Js, place: Path) -> None:
 
 
 def test_prompts_without_examples_and_beyond_the_window(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    none = js(*asked(place, "gpt1", "colour.csv", tmp_path / "none", SPACED, "task.shots=0"))
+    none = js(*asked(place, "gpt1", "color.csv", tmp_path / "none", SPACED, "task.shots=0"))
     assert (tmp_path / "none/prompt.txt").read_text() == ""
     so = ("--labels", "blue,red", "--template", "so it is {label}")
     with_labels = js("predict", place / "gpt1", place / "test.csv", *so)
     assert none["test"]["accuracy"] == pytest.approx(with_labels["scores"]["accuracy"])
-    long = js(*asked(place, "narrow", "colour.csv", tmp_path / "long", SPACED, "task.shots=16"))
+    long = js(*asked(place, "narrow", "color.csv", tmp_path / "long", SPACED, "task.shots=16"))
     lost = "the window of 32 tokens"
     assert any(lost in note for note in long["notes"])
     assert lost in (tmp_path / "long/report.html").read_text()
@@ -283,29 +290,29 @@ def test_prompts_without_examples_and_beyond_the_window(cli: Cli, js: Js, place:
 @pytest.mark.parametrize(
     ("run", "data", "changes", "more", "value"),
     [
-        ("bert", "colour.csv", (), (), "BERT"),
-        ("t5", "colour.csv", (), (), "T5"),
-        ("out", "colour.csv", (), (), "gpt1"),
+        ("bert", "color.csv", (), (), "BERT"),
+        ("t5", "color.csv", (), (), "T5"),
+        ("out", "color.csv", (), (), "gpt1"),
         ("gpt1", "choice.csv", (), (), "choice.csv"),
         ("lstm", "count.csv", (), (), "tokenizer"),
         ("gpt1", "count.csv", ("task.number_step=9",), (), "number_step"),
         ("gpt1", "count.csv", ("task.label_words={ 1 = 'one' }",), (), "label_words"),
-        ("gpt1", "colour.csv", ("task.number_step=0.5",), (), "number_step = 0.5"),
+        ("gpt1", "color.csv", ("task.number_step=0.5",), (), "number_step = 0.5"),
         ("gpt1", "one.csv", (), (), "'red'"),
-        ("gpt1", "colour.csv", ("task.shots=61",), (), "task.shots=60"),
-        ("gpt1", "colour.csv", ("task.shots=-1",), (), "shots = -1"),
-        ("gpt1", "colour.csv", ("task.calibrate=3",), (), "calibrate = 3"),
-        ("gpt1", "colour.csv", ("task.template='{text}'",), (), "{label}"),
-        ("gpt1", "colour.csv", ("task.template='{label} {text}'",), (), "'{label} {text}'"),
-        ("gpt1", "colour.csv", ("task.template='{text} {second} {label}'",), (), "{second}"),
+        ("gpt1", "color.csv", ("task.shots=61",), (), "task.shots=60"),
+        ("gpt1", "color.csv", ("task.shots=-1",), (), "shots = -1"),
+        ("gpt1", "color.csv", ("task.calibrate=3",), (), "calibrate = 3"),
+        ("gpt1", "color.csv", ("task.template='{text}'",), (), "{label}"),
+        ("gpt1", "color.csv", ("task.template='{label} {text}'",), (), "'{label} {text}'"),
+        ("gpt1", "color.csv", ("task.template='{text} {second} {label}'",), (), "{second}"),
         ("gpt1", "pair.csv", ("task.template='{text} {label}'",), (), "{second}"),
-        ("gpt1", "colour.csv", ("task.label_words={ green = 'x' }",), (), "green"),
-        ("gpt1", "colour.csv", ("task.label_words={ red = 'x', blue = 'x' }",), (), "label_words"),
-        ("gpt1", "colour.csv", ("phase.0.epochs=3",), (), "phase.0.epochs"),
-        ("gpt1", "colour.csv", ("task.class_weights=balanced",), (), "class_weights"),
-        ("gpt1", "colour.csv", ("model.layers=1",), (), "model.layers"),
-        ("gpt1", "colour.csv", (), ("--scratch",), "baseline"),
-        ("gpt1", "colour.csv", (), ("--compare-scratch",), "baseline"),
+        ("gpt1", "color.csv", ("task.label_words={ green = 'x' }",), (), "green"),
+        ("gpt1", "color.csv", ("task.label_words={ red = 'x', blue = 'x' }",), (), "label_words"),
+        ("gpt1", "color.csv", ("phase.0.epochs=3",), (), "phase.0.epochs"),
+        ("gpt1", "color.csv", ("task.class_weights=balanced",), (), "class_weights"),
+        ("gpt1", "color.csv", ("model.layers=1",), (), "model.layers"),
+        ("gpt1", "color.csv", (), ("--scratch",), "baseline"),
+        ("gpt1", "color.csv", (), ("--compare-scratch",), "baseline"),
     ],
 )
 def test_invalid_settings_fail_and_create_no_folder(

@@ -15,8 +15,8 @@ import pytest
 from nextword.lm.loading import load
 from nextword.run_folder import RunFolder
 from tests.cli.conftest import Cli, sets
-from tests.support.tiny_topics import labelled, text
-from tests.support.tiny_transfer import written
+from tests.support.tiny_topics import draw_labeled_sentences, draw_text
+from tests.support.tiny_transfer import write_table
 
 Js = Callable[..., Any]
 DIRECTIONS = {"ahead": "false", "back": "true"}
@@ -28,10 +28,12 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ulmfit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        (folder / "plain.txt").write_text(text(600))
-        rows = [(f"{item} zebra", topic) for item, topic in labelled(300, seed=1)]  # a word that plain text has not
-        written(folder / "topics.csv", ["text", "label"], rows)
-        written(folder / "new.csv", ["text", "label"], labelled(40, seed=2))
+        (folder / "plain.txt").write_text(draw_text(600))
+        rows = [
+            (f"{item} zebra", topic) for item, topic in draw_labeled_sentences(300, seed=1)
+        ]  # a word that plain text has not
+        write_table(folder / "topics.csv", ["text", "label"], rows)
+        write_table(folder / "new.csv", ["text", "label"], draw_labeled_sentences(40, seed=2))
         for name, back in DIRECTIONS.items():
             pre, own = folder / f"lm-{name}", folder / f"own-{name}"
             way = sets(f"model.backward={back}")

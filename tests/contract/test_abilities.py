@@ -14,9 +14,9 @@ from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.model_kinds import tags
+from tests.support.model_kinds import is_tagger
 
-SLUGS = [slug for slug in MODELS if not tags(slug)]  # the others have a task head and model no text
+SLUGS = [slug for slug in MODELS if not is_tagger(slug)]  # the others have a task head and model no text
 TEXT = ["The value of an expression is an object; the types of operands differ.", "If they do, one is converted."] * 30
 VARIANTS = [("lstm", {"backward": True}), ("elmo", {"readout": {"kind": "none"}})]
 

@@ -21,7 +21,7 @@ from nextword.models import MODELS
 from nextword.recipe import load_recipe, parse_recipe
 from nextword.run_folder import RunFolder
 from nextword.training.train import train_events
-from tests.support.model_kinds import models_text
+from tests.support.model_kinds import is_language_model
 
 TEXTS = ["The value of an expression is", "a", "If the operands are of different types,\nthey are converted.", ""]
 TOY = {
@@ -33,7 +33,7 @@ TOY = {
 
 
 # Sequence-to-sequence models and word vectors have contracts of their own (test_seq2seq.py, test_word_vectors.py).
-TEXT_MODELS = [slug for slug in MODELS if models_text(slug)]
+TEXT_MODELS = [slug for slug in MODELS if is_language_model(slug)]
 
 
 @pytest.fixture(scope="module", params=[*TEXT_MODELS, "toy"])

@@ -16,9 +16,9 @@ from nextword.lm.word_vectors import WordVectorModel
 from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
 from nextword.training.train import train_events
-from tests.support.model_kinds import vectored
+from tests.support.model_kinds import list_word_vector_slugs
 
-SLUGS = vectored()
+SLUGS = list_word_vector_slugs()
 TEXTS = ["the value of an expression is", "object", "", "zyzzyva", "the value of an expression is an object"]
 
 

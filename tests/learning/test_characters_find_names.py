@@ -11,7 +11,7 @@ import statistics
 import pytest
 
 from nextword import tasks as transfer
-from tests.support.tiny_tagged import furnished, small
+from tests.support.tiny_tagged import quick_changes, write_tagged_data
 
 SEEDS = (0, 1, 2)
 
@@ -20,10 +20,10 @@ SEEDS = (0, 1, 2)
 def scores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     """The median F1 on the test split, with letters and without."""
     folder = tmp_path_factory.mktemp("letters")
-    data = furnished(folder / "names", 300, 50)
+    data = write_tagged_data(folder / "names", 300, 50)
     found = {}
     for characters in ("cnn", ""):
-        changes = [*small(), f"model.characters={characters}"]
+        changes = [*quick_changes(), f"model.characters={characters}"]
         values = []
         for seed in SEEDS:
             out = folder / f"{characters or 'none'}-{seed}"

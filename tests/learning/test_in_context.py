@@ -25,7 +25,7 @@ from nextword.lm import loading
 from nextword.recipe import parse_recipe
 from nextword.training.train import train_events
 from nextword.training.trainer import run_gradient_phase
-from tests.support.small_job import BYTES, small_job
+from tests.support.small_job import BYTES, make_small_job
 
 SHOWN, ASKED = "ghijkl", "abcdef"
 LETTERS = ("ABCD", "EFGH", "IJKL", "MNOP")
@@ -61,7 +61,7 @@ def network(folder: Path, seed: int) -> Any:
     """A GPT-2 of two blocks; each text is one block, so that each begins as a prompt does."""
     ids = [id for text in texts(ROWS * STEPS + 1, seed) for id in (BYTES.begin, *text.encode())]
     model = {"width": 32, "layers": 2, "heads": 2, "window": 64, "dropout": 0.0}
-    job = small_job(
+    job = make_small_job(
         folder, "gpt2", model, len(BYTES), np.array(ids, np.uint16),
         batches={"kind": "blocks", "rows": ROWS, "length": 3 * PAIRS, "order": "sequential"},
         optimizer={"kind": "adamw", "rate": 0.005, "weight_decay": 0.0, "betas": [0.9, 0.98]},

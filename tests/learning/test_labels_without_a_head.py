@@ -15,7 +15,7 @@ from nextword.cli import app
 from nextword.recipe import load_recipe
 from nextword.tasks.in_context import ZeroShotClassifier
 from nextword.training.train import train_events
-from tests.support.tiny_transfer import COLOURS, coloured, written
+from tests.support.tiny_transfer import COLORS, draw_color_texts, write_table
 
 TEMPLATE = "so it is {label} ."
 CHANGES = [
@@ -27,7 +27,7 @@ CHANGES = [
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("zero")
-    lines = [f"{text} {TEMPLATE.format(label=colour)}" for text, colour in coloured(3000)]
+    lines = [f"{text} {TEMPLATE.format(label=color)}" for text, color in draw_color_texts(3000)]
     for split, some in (("train", lines[:2700]), ("valid", lines[2700:2850]), ("test", lines[2850:])):
         (folder / f"{split}.txt").write_text("\n".join(some) + "\n")
     recipe = load_recipe("lstm/tiny", CHANGES).with_data([str(folder)])
@@ -37,17 +37,17 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("calibrate", [False, True])
 def test_zero_shot_classifier_names_the_color(run: Path, calibrate: bool) -> None:
-    lm = ZeroShotClassifier(nextword.load(run, device="cpu"), COLOURS, TEMPLATE, calibrate)
-    asked = coloured(60, seed=11)
+    lm = ZeroShotClassifier(nextword.load(run, device="cpu"), COLORS, TEMPLATE, calibrate)
+    asked = draw_color_texts(60, seed=11)
     found = lm.predict([text for text, _ in asked])
-    right = float(np.mean([one.label == colour for one, (_, colour) in zip(found, asked, strict=True)]))
+    right = float(np.mean([one.label == color for one, (_, color) in zip(found, asked, strict=True)]))
     assert right >= 0.85  # by chance a half
 
 
 def test_predict_command_with_labels_classifies_zero_shot(run: Path, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 
-    rows = coloured(20, seed=12)
+    rows = draw_color_texts(20, seed=12)
     random.Random(0).shuffle(rows)
     with (tmp_path / "new.csv").open("w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *rows])
@@ -69,8 +69,8 @@ def test_predict_command_with_examples_classifies_few_shot(run: Path, tmp_path: 
     """The labels are those of the examples; rows that are asked about are never shown."""
     from typer.testing import CliRunner
 
-    rows = coloured(24, seed=12)
-    for name, some in (("new.csv", rows[:20]), ("shown.csv", [*rows[16:], ("", "red"), *coloured(30, seed=2)])):
+    rows = draw_color_texts(24, seed=12)
+    for name, some in (("new.csv", rows[:20]), ("shown.csv", [*rows[16:], ("", "red"), *draw_color_texts(30, seed=2)])):
         with (tmp_path / name).open("w", newline="") as file:
             csv.writer(file).writerows([("text", "label"), *some])
     words = ["predict", str(run), str(tmp_path / "new.csv"), "--template", TEMPLATE]
@@ -93,8 +93,8 @@ def test_predict_command_with_examples_classifies_few_shot(run: Path, tmp_path: 
 def test_in_context_transfer_run_classifies(run: Path, seed: int, tmp_path: Path) -> None:
     from nextword.tasks.finetune import run as transferred
 
-    written(tmp_path / "colour.csv", ["text", "label"], coloured(200, seed=13))
+    write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(200, seed=13))
     changes = [f"task.template='{TEMPLATE}'", "task.shots=4"]
     options = {"seed": seed, "changes": changes, "device": "cpu"}
-    found = transferred("gpt3/in-context", run, str(tmp_path / "colour.csv"), tmp_path / "out", **options)
+    found = transferred("gpt3/in-context", run, str(tmp_path / "color.csv"), tmp_path / "out", **options)
     assert found.mean >= 0.85  # by chance a half

@@ -18,7 +18,7 @@ import torch
 
 from nextword.core.types import Inputs
 from nextword.training.trainer import run_gradient_phase
-from tests.support.small_job import small_job
+from tests.support.small_job import make_small_job
 
 NAMES, VERSE, WIDTH = 4, 50, 32
 SIZE = NAMES + VERSE + 1
@@ -35,7 +35,7 @@ def recall(folder: Path, slug: str, seed: int) -> float:
     """How often the name is the first guess, 40 to 50 words after it stood there."""
     text = verses(range(0, VERSE + 1, 5))
     rows, columns = text.shape  # one verse a row, so that each begins with a fresh state
-    job = small_job(
+    job = make_small_job(
         folder, slug, {"width": WIDTH}, SIZE, text.ravel(), batches={"kind": "rows", "rows": rows, "length": columns},
         optimizer={"kind": "adam", "rate": 0.03}, schedule={"kind": "cosine"}, clip=1.0, steps=450, seed=seed,
         log_every=50, save_every=1e9,

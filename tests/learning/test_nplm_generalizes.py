@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.small_job import trained
+from tests.support.small_job import train_small_job
 
 CLASSES, NOUNS, VERBS = 2, 12, 8  # nouns and verbs of each class
 DETERMINERS = (0, 1)
@@ -58,7 +58,7 @@ def measured(folder: Path, seed: int) -> tuple[float, float, float]:
     """Mean p(verb | determiner, noun): NPLM on unseen pairs, on seen pairs; the trigram on unseen pairs."""
     seen, unseen = pairs(seed)
     ids = text(seen, 3000, seed)
-    network, _ = trained(
+    network, _ = train_small_job(
         folder, "nplm", {"context": 2, "embedding": 2, "width": 16}, SIZE, ids,
         batches={"kind": "windows", "rows": 64, "context": 2}, optimizer={"kind": "adam", "rate": 0.01},
         steps=250, seed=seed, log_every=100, save_every=1e9,

@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import median
 
 from nextword import tasks as transfer
-from tests.support.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 
 CHANGES = (
     *("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=8", "model.dropout=0.0", "task.dropout=0.0"),
@@ -15,13 +15,13 @@ CHANGES = (
 
 
 def test_multitask_training_helps_a_task_with_few_labels(tmp_path: Path) -> None:
-    """Which colour is named: ten examples alone teach little; beside 400 that call the colours otherwise, all."""
-    run = run_of(tmp_path / "bert")
+    """Which color is named: ten examples alone teach little; beside 400 that call the colors otherwise, all."""
+    run = make_run(tmp_path / "bert")
     names = {"red": "warm", "blue": "cold"}
-    few = [(*row, "train") for row in coloured(10, 1)] + [(*row, "dev") for row in coloured(200, 2)]
-    many = [(text, names[colour]) for text, colour in coloured(400, 3)]
-    small = str(written(tmp_path / "few.csv", ["text", "label", "split"], few))
-    large = str(written(tmp_path / "many.csv", ["text", "label"], many))
+    few = [(*row, "train") for row in draw_color_texts(10, 1)] + [(*row, "dev") for row in draw_color_texts(200, 2)]
+    many = [(text, names[color]) for text, color in draw_color_texts(400, 3)]
+    small = str(write_table(tmp_path / "few.csv", ["text", "label", "split"], few))
+    large = str(write_table(tmp_path / "many.csv", ["text", "label"], many))
     alone, beside = [], []
     for seed in range(3):
         options = {"seed": seed, "changes": CHANGES, "device": "cpu"}

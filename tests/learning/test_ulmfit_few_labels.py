@@ -13,20 +13,20 @@ from nextword import tasks as transfer
 from nextword.lm.loading import load
 from nextword.recipe import load_recipe
 from nextword.training.train import train_events
-from tests.support.tiny_topics import labelled, text
-from tests.support.tiny_transfer import written
+from tests.support.tiny_topics import draw_labeled_sentences, draw_text
+from tests.support.tiny_transfer import write_table
 
 
 def test_ulmfit_pretrained_beats_scratch_with_few_labels(tmp_path: Path) -> None:
     (tmp_path / "plain").mkdir()
     for seed, (split, n) in enumerate((("train", 1500), ("valid", 50), ("test", 50))):
-        (tmp_path / "plain" / f"{split}.txt").write_text(text(n, seed))
+        (tmp_path / "plain" / f"{split}.txt").write_text(draw_text(n, seed))
     recipe = load_recipe("ulmfit/tiny", ["phase.0.steps=300", "phase.0.optimizer.rate=2e-2"])
     list(train_events(recipe.with_data([str(tmp_path / "plain")]), tmp_path / "lm", device="cpu"))
-    fresh = labelled(200, seed=99)
+    fresh = draw_labeled_sentences(200, seed=99)
     found: dict[bool, list[float]] = {False: [], True: []}
     for seed in range(3):
-        data = written(tmp_path / f"{seed}.csv", ["text", "label"], labelled(60, seed=seed))
+        data = write_table(tmp_path / f"{seed}.csv", ["text", "label"], draw_labeled_sentences(60, seed=seed))
         for scratch, rights in found.items():
             out = tmp_path / f"{seed}-{scratch}"
             options = {"seed": seed, "scratch": scratch, "device": "cpu", "changes": ["phase.*.epochs=4"]}

@@ -13,14 +13,14 @@ from nextword.conversion import convert
 from nextword.objectives import make_objective
 from nextword.tasks.plan import Plan, make_plan
 from tests.support.task_models import build_model
-from tests.support.tiny_questions import as_json, as_lines, endings, squad
-from tests.support.tiny_transfer import run_of
+from tests.support.tiny_questions import draw_endings, make_squad, write_json, write_json_lines
+from tests.support.tiny_transfer import make_run
 
 
 def both(slug: str, recipe: str, data: Path, folder: Path, kind: str) -> tuple[Plan, Any, Any]:
     """The plan, our network with its head, and theirs with the weights of both."""
     transformers = pytest.importorskip("transformers", reason="TRANSFORMERS ABSENT: heads meet no outside reference")
-    run_of(folder / "run", slug)
+    make_run(folder / "run", slug)
     plan = make_plan(recipe, folder / "run", str(data), device="cpu", changes=["phase.0.batches.pack=false"])
     network: Any = build_model(plan.recipe, plan.tokenizer).eval()
     network.encoder = type(network.encoder).load(folder / "run", network.encoder.config, network.encoder.vocabulary)
@@ -43,7 +43,7 @@ def inputs_of(batch: Any, theirs: Any) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])
 def test_span_head_equals_transformers(slug: str, tmp_path: Path) -> None:
-    data = as_json(tmp_path / "made.json", squad(40, length=(6, 40)))
+    data = write_json(tmp_path / "made.json", make_squad(40, length=(6, 40)))
     plan, network, theirs = both(slug, "bert/span", data, tmp_path, "QuestionAnswering")
     phase, text = plan.recipe.phases[0], plan.examples["train"]
     objective = make_objective(phase.objective, phase.batches, network.vocabulary)
@@ -66,7 +66,7 @@ def test_span_head_equals_transformers(slug: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "albert"])
 def test_choice_head_equals_transformers(slug: str, tmp_path: Path) -> None:
-    data = as_lines(tmp_path / "made.jsonl", endings(40))
+    data = write_json_lines(tmp_path / "made.jsonl", draw_endings(40))
     plan, network, theirs = both(slug, "bert/choice", data, tmp_path, "MultipleChoice")
     phase, text = plan.recipe.phases[0], plan.examples["train"]
     objective = make_objective(phase.objective, phase.batches, network.vocabulary)

@@ -16,7 +16,7 @@ from nextword.kernels import triton_kernels as kernels
 from nextword.layers.output.softmax import total_cross_entropy
 from nextword.training.steps import CudaGraphStep
 from nextword.training.trainer import Trainer
-from tests.support.small_job import small_job, walk
+from tests.support.small_job import draw_walk, make_small_job
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="NO GPU HERE: this test proves nothing")
 needs_triton = pytest.mark.skipif(not kernels.available(), reason="NO TRITON HERE: this test proves nothing")
@@ -25,7 +25,7 @@ GPU = torch.device("cuda")
 SIZE = 40
 MODEL = {"embedding": 16, "width": 24, "layers": 3}
 NONE = dict.fromkeys(("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"), 0.0)
-TRAIN = walk(SIZE - 1, 3000)
+TRAIN = draw_walk(SIZE - 1, 3000)
 PHASE: dict[str, Any] = {
     "batches": {"kind": "variable", "rows": 4, "length": 12, "length_std": 1.0, "half_probability": 0.2},
     "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
@@ -36,7 +36,7 @@ PHASE: dict[str, Any] = {
 
 
 def make_trainer(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
-    job = small_job(folder, "awd-lstm", model, SIZE, TRAIN, None, **{**PHASE, **phase})
+    job = make_small_job(folder, "awd-lstm", model, SIZE, TRAIN, None, **{**PHASE, **phase})
     found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
     return found
@@ -193,7 +193,7 @@ def test_captured_graph_reads_current_rate_average_batch_and_state(tmp_path: Pat
 
 def test_time_budget_recaptures_graph_after_timing_steps(tmp_path: Path) -> None:
     """Steps that only took the time must leave no graph with the optimizer that was thrown away."""
-    job = small_job(
+    job = make_small_job(
         tmp_path / "run",
         "awd-lstm",
         {**MODEL, **NONE},
@@ -219,7 +219,7 @@ def test_resume_with_graphs_continues_losses(tmp_path: Path) -> None:
     broken = make_trainer(tmp_path / "broken", MODEL, cuda_graphs=True)
     steps(broken, 30)
     broken.save("interrupted")
-    job = small_job(tmp_path / "broken", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "cuda_graphs": True})
+    job = make_small_job(tmp_path / "broken", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "cuda_graphs": True})
     again = Trainer(dataclasses.replace(job, device=GPU))
     assert again.restore()
     torch.testing.assert_close(torch.tensor(steps(again, 10)), torch.tensor(expected), rtol=1e-3, atol=1e-2)

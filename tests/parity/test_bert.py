@@ -19,11 +19,11 @@ from tests.support.small_encoders import (
     SIZE,
     SLUGS,
     WINDOW,
-    batch,
-    close,
-    lively,
-    made,
-    some,
+    assert_close,
+    draw_ids,
+    make_encoder,
+    make_inputs,
+    randomize,
 )
 
 transformers = pytest.importorskip("transformers")
@@ -51,7 +51,7 @@ def foreign(slug: str) -> Any:
         network = getattr(transformers, f"{name}ForMaskedLM")(config)
     else:
         network = transformers.AlbertForPreTraining(transformers.AlbertConfig(**THEIRS, embedding_size=10))
-    lively(network)
+    randomize(network)
     return network.eval().double()
 
 
@@ -103,7 +103,7 @@ def carried(slug: str, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def pair(slug: str) -> tuple[Any, Any]:
     """A network of ours and one of theirs, the one's weights copied from the other's."""
-    ours, theirs = made(slug), foreign(slug)
+    ours, theirs = make_encoder(slug), foreign(slug)
     ours.load_state_dict(carried(slug, theirs.state_dict()))
     return ours, theirs
 
@@ -130,21 +130,21 @@ KINDS = ["one", "odd", "window", "padded", "segments"]
 @torch.no_grad()
 def test_forward_equals_transformers(slug: str, kind: str) -> None:
     ours, theirs = pair(slug)
-    inputs = batch(slug, kind)
+    inputs = make_inputs(slug, kind)
     layers, logits, pooled, two = answered(slug, theirs, inputs)
     there = inputs.token_mask if inputs.token_mask is not None else torch.ones_like(inputs.ids, dtype=torch.bool)
     got, state = ours.hidden(inputs, None)
     assert state is None
     assert len(got) == len(ours.widths) == LAYERS + 1
     for a, b in zip(got[-len(layers) :], layers, strict=True):
-        close(a[there], b[there])
-    close(ours.readout.logits(got[-1])[there], logits[there])
+        assert_close(a[there], b[there])
+    assert_close(ours.readout.logits(got[-1])[there], logits[there])
     at = there.flatten().nonzero().squeeze(1)[::2]
-    close(ours.fill(inputs, at), F.log_softmax(logits, -1).flatten(0, 1)[at])
+    assert_close(ours.fill(inputs, at), F.log_softmax(logits, -1).flatten(0, 1)[at])
     if pooled is not None:
         vector = ours.pooled(got[-1][:, 0])
-        close(vector, pooled)
-        close(ours.next_sentence(vector), two)
+        assert_close(vector, pooled)
+        assert_close(ours.next_sentence(vector), two)
 
 
 @pytest.mark.parametrize("kind", KINDS[1:])
@@ -152,8 +152,8 @@ def test_forward_equals_transformers(slug: str, kind: str) -> None:
 def test_gradients_equal_transformers(slug: str, kind: str) -> None:
     """Of the loss of both heads, for every parameter that there is."""
     ours, theirs = pair(slug)
-    inputs = batch(slug, kind)
-    targets = some(*inputs.ids.shape).roll(1, 0)
+    inputs = make_inputs(slug, kind)
+    targets = draw_ids(*inputs.ids.shape).roll(1, 0)
     if inputs.token_mask is not None:
         targets = targets.masked_fill(~inputs.token_mask, -100)
     follows = torch.arange(len(targets)) % 2
@@ -164,20 +164,20 @@ def test_gradients_equal_transformers(slug: str, kind: str) -> None:
     if two is not None:
         want = want + F.cross_entropy(two, follows)
         got = got + F.cross_entropy(ours.next_sentence(ours.pooled(h[:, 0])), follows)
-    close(got, want)
+    assert_close(got, want)
     want.backward()
     got.backward()
     grads = carried(slug, {name: p.grad for name, p in theirs.named_parameters()})
     mine = dict(ours.named_parameters())
     assert set(grads) == set(mine)
     for name, p in mine.items():
-        close(p.grad, grads[name])
+        assert_close(p.grad, grads[name])
 
 
 def test_forward_in_float32_equals_transformers() -> None:
     ours, theirs = pair("bert")
     ours, theirs = ours.float(), theirs.float()
-    inputs = batch("bert", "padded")
+    inputs = make_inputs("bert", "padded")
     layers, _, _, _ = answered("bert", theirs, inputs)
     torch.testing.assert_close(
         ours.hidden(inputs, None)[0][-1][inputs.token_mask], layers[-1][inputs.token_mask], rtol=1e-4, atol=1e-4

@@ -13,7 +13,18 @@ from torch import Tensor
 from nextword.core.types import Inputs
 from nextword.layers import attention as full_attention
 from nextword.models.encoder import positions_in_packed
-from tests.support.small_encoders import LENGTHS, PAD, SLUGS, WINDOW, batch, close, made, packed, some, texts
+from tests.support.small_encoders import (
+    LENGTHS,
+    PAD,
+    SLUGS,
+    WINDOW,
+    assert_close,
+    draw_ids,
+    draw_texts,
+    make_encoder,
+    make_inputs,
+    pack_texts,
+)
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +33,7 @@ def several_groups(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_packed_texts_of_similar_length_form_groups() -> None:
-    layout: Any = full_attention.choose_layout(packed(texts()), 24, 4, WINDOW)
+    layout: Any = full_attention.choose_layout(pack_texts(draw_texts()), 24, 4, WINDOW)
     assert layout.blocks == ((1, 16), (1, 12), (2, 7), (3, 5), (1, 1))
     assert any(mask is not None for mask in layout.masks)
     assert len(layout.take) > len(layout.back) == sum(LENGTHS)
@@ -32,8 +43,8 @@ def test_packed_texts_of_similar_length_form_groups() -> None:
 @pytest.mark.parametrize("slug", SLUGS)
 def test_packed_rows_equal_single_and_padded_texts(slug: str, empty: bool) -> None:
     """Every layer, and the gradient of every parameter."""
-    network = made(slug)
-    inputs = packed(texts(), empty)
+    network = make_encoder(slug)
+    inputs = pack_texts(draw_texts(), empty)
     targets = inputs.ids.roll(3, 1)
     segments = inputs.segments
     assert segments is not None
@@ -53,7 +64,7 @@ def test_packed_rows_equal_single_and_padded_texts(slug: str, empty: bool) -> No
         one = Inputs(inputs.ids[:, a:b], segments=segments[:, a:b])
         alone.append(network.hidden(one, None)[0])
         for packed_layer, layer in zip(whole, alone[-1], strict=True):
-            close(packed_layer[:, a:b], layer)
+            assert_close(packed_layer[:, a:b], layer)
     at = torch.arange(steps)
     padding = at < torch.tensor(LENGTHS).unsqueeze(1)
     rows = torch.full(padding.shape, PAD)
@@ -61,25 +72,25 @@ def test_packed_rows_equal_single_and_padded_texts(slug: str, empty: bool) -> No
     rows[padding], kinds[padding] = inputs.ids[0], segments[0]
     padded = network.hidden(Inputs(rows, token_mask=padding, segments=kinds), None)[0]
     for packed_layer, layer in zip(whole, padded, strict=True):
-        close(packed_layer[0], layer[padding])
+        assert_close(packed_layer[0], layer[padding])
 
     want = learnt([(whole[-1], targets)])
     by_itself = learnt([(h[-1], targets[:, a:b]) for h, a, b in zip(alone, cuts, cuts[1:], strict=False)])
     in_rows = learnt([(padded[-1][padding], targets[0])])
     for p, q, r in zip(want, by_itself, in_rows, strict=True):
-        close(p, q)
-        close(p, r)
+        assert_close(p, q)
+        assert_close(p, r)
 
 
 @pytest.mark.parametrize("slug", SLUGS)
 @torch.no_grad()
 def test_packed_texts_do_not_attend_to_each_other(slug: str) -> None:
-    network = made(slug)
-    each = texts()
-    inputs = packed(each)
+    network = make_encoder(slug)
+    each = draw_texts()
+    inputs = pack_texts(each)
     before = network.hidden(inputs, None)[0]
-    changed = packed(each)
-    changed.ids[:, 6:22] = some(1, 16).roll(5, 1)  # the third text, whole
+    changed = pack_texts(each)
+    changed.ids[:, 6:22] = draw_ids(1, 16).roll(5, 1)  # the third text, whole
     after = network.hidden(changed, None)[0]
     for a, b in zip(before, after, strict=True):
         assert torch.equal(a[:, :6], b[:, :6])
@@ -90,8 +101,8 @@ def test_packed_texts_do_not_attend_to_each_other(slug: str) -> None:
 @pytest.mark.parametrize("slug", SLUGS)
 @torch.no_grad()
 def test_tokens_attend_to_whole_text_without_padding(slug: str) -> None:
-    network = made(slug)
-    inputs = batch(slug, "padded")
+    network = make_encoder(slug)
+    inputs = make_inputs(slug, "padded")
     before = network.hidden(inputs, None)[0][-1]
     assert inputs.token_mask is not None
     inputs.ids = inputs.ids.masked_fill(~inputs.token_mask, 50)
@@ -111,24 +122,24 @@ def test_positions_in_packed_row_restart_at_each_text() -> None:
 
 @torch.no_grad()
 def test_explicit_positions_are_used() -> None:
-    network = made("bert")
-    ids = some(2, 5)
+    network = make_encoder("bert")
+    ids = draw_ids(2, 5)
     plain = network.hidden(Inputs(ids), None)[0][-1]
     same = network.hidden(Inputs(ids, positions=torch.arange(5).expand(2, -1)), None)[0][-1]
     other = network.hidden(Inputs(ids, positions=torch.arange(5).expand(2, -1) + 1), None)[0][-1]
-    close(same, plain)
+    assert_close(same, plain)
     assert (other - plain).abs().max() > 1e-3
 
 
 @torch.no_grad()
 def test_empty_row_gives_no_nan_and_changes_no_other_row() -> None:
     """Nothing but padding, or no token at all: no NaN, and nobody else is disturbed."""
-    network = made("bert")
-    ids = some(2, 4)
+    network = make_encoder("bert")
+    ids = draw_ids(2, 4)
     padding = torch.tensor([[True] * 4, [False] * 4])
     h = network.hidden(Inputs(ids, token_mask=padding), None)[0][-1]
     assert h.isfinite().all()
-    close(h[:1], network.hidden(Inputs(ids[:1]), None)[0][-1])
+    assert_close(h[:1], network.hidden(Inputs(ids[:1]), None)[0][-1])
     none = network.hidden(Inputs(ids[:1, :0], starts=torch.zeros(3, dtype=torch.long)), None)[0][-1]
     assert none.shape == (1, 0, 24)
 
@@ -137,8 +148,8 @@ def test_empty_row_gives_no_nan_and_changes_no_other_row() -> None:
 def test_ragged_kernel_on_gpu_equals_single_texts(dropout: float) -> None:
     if not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of the ragged kernel")
-    network = made("bert", width=64, dropout=dropout).cuda().float()
-    inputs = packed(texts(), empty=True)
+    network = make_encoder("bert", width=64, dropout=dropout).cuda().float()
+    inputs = pack_texts(draw_texts(), empty=True)
     assert inputs.starts is not None
     assert inputs.segments is not None
     inputs = Inputs(inputs.ids.cuda(), starts=inputs.starts.cuda(), segments=inputs.segments.cuda())
@@ -163,11 +174,11 @@ def test_ragged_kernel_gradients_on_gpu_equal_reference(compiled: bool, norms: s
     """As training asks for them: in 16 bits, compiled, of the last block at some places alone."""
     if not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of the ragged kernel")
-    network = made("bert", width=64, norm_position=norms).cuda().float().train()
+    network = make_encoder("bert", width=64, norm_position=norms).cuda().float().train()
     with torch.no_grad():
         for p in network.parameters():
             p.mul_(0.3)  # or 16 bits would lose too much of such large numbers
-    inputs = packed(texts(), empty=True)
+    inputs = pack_texts(draw_texts(), empty=True)
     assert inputs.starts is not None
     inputs = Inputs(inputs.ids.cuda(), starts=inputs.starts.cuda())
     at = torch.arange(0, inputs.ids.shape[1], 3, device="cuda")
@@ -209,9 +220,9 @@ def test_ragged_kernels_accept_shapes_and_differentiate() -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_dropout_is_active_only_in_training(slug: str) -> None:
-    network = made(slug, dropout=0.3)
-    still = made(slug)
-    for inputs in (packed(texts()), batch(slug, "padded")):
+    network = make_encoder(slug, dropout=0.3)
+    still = make_encoder(slug)
+    for inputs in (pack_texts(draw_texts()), make_inputs(slug, "padded")):
         for a, b in zip(network.eval().hidden(inputs, None)[0], still.hidden(inputs, None)[0], strict=True):
             assert torch.equal(a, b)
         network.train()
@@ -223,8 +234,8 @@ def test_dropout_is_active_only_in_training(slug: str) -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_activation_checkpointing_keeps_gradients(slug: str) -> None:
-    network = made(slug).train()
-    inputs = packed(texts())
+    network = make_encoder(slug).train()
+    inputs = pack_texts(draw_texts())
     found = []
     for network.checkpointing in (False, True):
         network.zero_grad()
@@ -232,4 +243,4 @@ def test_activation_checkpointing_keeps_gradients(slug: str) -> None:
         network.readout.total(h.flatten(0, 1), inputs.ids.roll(1, 1).flatten()).backward()
         found.append([p.grad.clone() for p in network.parameters() if p.grad is not None])
     for a, b in zip(*found, strict=True):
-        close(a, b)
+        assert_close(a, b)

@@ -14,7 +14,15 @@ from torch import Tensor
 from nextword.conversion import convert
 from nextword.core.errors import DataError, NextwordError, Unsupported
 from nextword.core.types import Inputs
-from tests.support.hf_folders import SLUGS, drawn, reopened, same_ids, same_numbers, saved_by_transformers, theirs
+from tests.support.hf_folders import (
+    SLUGS,
+    assert_same_ids,
+    assert_same_outputs,
+    make_transformers_model,
+    read_initialized,
+    reopen_run,
+    save_transformers_tokenizer,
+)
 
 transformers = pytest.importorskip("transformers")
 
@@ -39,13 +47,13 @@ HEADS = {
 def test_converted_folder_equals_transformers(name: str, tmp_path: Path) -> None:
     peer_class = getattr(transformers, name)
     slug = peer_class.config_class.model_type
-    size = saved_by_transformers(slug, tmp_path / "theirs")
-    peer = theirs(name, size)
+    size = save_transformers_tokenizer(slug, tmp_path / "theirs")
+    peer = make_transformers_model(name, size)
     peer.save_pretrained(tmp_path / "theirs")
     made = convert(tmp_path / "theirs", tmp_path / "run")
-    run = reopened(tmp_path / "run")
-    same_numbers(slug, run.network, peer, size)
-    assert drawn(made) == HEADS[name]
+    run = reopen_run(tmp_path / "run")
+    assert_same_outputs(slug, run.network, peer, size)
+    assert read_initialized(made) == HEADS[name]
     assert sum("initialized randomly" in note for note in made.notes) == len(HEADS[name])
     assert sum("left out" in note for note in made.notes) == (name == "RobertaModel")
     assert ("generate" in made.use) == (slug == "xlnet")
@@ -54,19 +62,19 @@ def test_converted_folder_equals_transformers(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize("slug", SLUGS)
 def test_converted_tokenizer_gives_same_ids(slug: str, tmp_path: Path) -> None:
     """And what stands around texts is what the network's own frame has."""
-    size = saved_by_transformers(slug, tmp_path / "theirs")
+    size = save_transformers_tokenizer(slug, tmp_path / "theirs")
     name = {"bert": "BertModel", "roberta": "RobertaModel", "albert": "AlbertModel", "xlnet": "XLNetModel"}[slug]
-    theirs(name, size).save_pretrained(tmp_path / "theirs")
+    make_transformers_model(name, size).save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "run")
-    run = reopened(tmp_path / "run")
-    same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs", local_files_only=True))
+    run = reopen_run(tmp_path / "run")
+    assert_same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "theirs", local_files_only=True))
     convert(tmp_path / "run", tmp_path / "again", to="huggingface")
-    same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "again", local_files_only=True))
+    assert_same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "again", local_files_only=True))
 
 
 def test_convert_without_head_draws_reproducible_weights(tmp_path: Path) -> None:
-    size = saved_by_transformers("bert", tmp_path / "theirs")
-    theirs("BertModel", size).save_pretrained(tmp_path / "theirs")
+    size = save_transformers_tokenizer("bert", tmp_path / "theirs")
+    make_transformers_model("BertModel", size).save_pretrained(tmp_path / "theirs")
     a, b = (convert(tmp_path / "theirs", tmp_path / name).target for name in ("a", "b"))
     state = load_file(a / "model.safetensors")
     assert (a / "model.safetensors").read_bytes() == (b / "model.safetensors").read_bytes()
@@ -83,8 +91,8 @@ def rewrite(folder: Path, changed: Any) -> None:
 
 
 def test_convert_with_incomplete_head_raises(tmp_path: Path) -> None:
-    size = saved_by_transformers("bert", tmp_path / "theirs")
-    theirs("BertForMaskedLM", size).save_pretrained(tmp_path / "theirs")
+    size = save_transformers_tokenizer("bert", tmp_path / "theirs")
+    make_transformers_model("BertForMaskedLM", size).save_pretrained(tmp_path / "theirs")
     rewrite(tmp_path / "theirs", lambda found: {n: t for n, t in found.items() if "transform.dense" not in n})
     with pytest.raises(DataError, match=r"cls\.predictions\.transform\.dense\.weight"):
         convert(tmp_path / "theirs", tmp_path / "run")
@@ -93,8 +101,8 @@ def test_convert_with_incomplete_head_raises(tmp_path: Path) -> None:
 
 def test_convert_reads_tensor_names_from_before_2020(tmp_path: Path) -> None:
     """As in folders that were made of TensorFlow's, with the tied matrix and the numbers of positions in the file."""
-    size = saved_by_transformers("bert", tmp_path / "theirs")
-    peer = theirs("BertForPreTraining", size)
+    size = save_transformers_tokenizer("bert", tmp_path / "theirs")
+    peer = make_transformers_model("BertForPreTraining", size)
     peer.save_pretrained(tmp_path / "theirs")
 
     def old(found: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -103,8 +111,8 @@ def test_convert_reads_tensor_names_from_before_2020(tmp_path: Path) -> None:
         return found | {"bert.embeddings.position_ids": torch.arange(19)[None]}
 
     rewrite(tmp_path / "theirs", old)
-    assert not drawn(convert(tmp_path / "theirs", tmp_path / "run"))
-    same_numbers("bert", reopened(tmp_path / "run").network, peer, size)
+    assert not read_initialized(convert(tmp_path / "theirs", tmp_path / "run"))
+    assert_same_outputs("bert", reopen_run(tmp_path / "run").network, peer, size)
     rewrite(tmp_path / "theirs", lambda t: t | {"cls.predictions.decoder.weight": torch.zeros(size, 24)})
     with pytest.raises(Unsupported, match=r"cls\.predictions\.decoder\.weight"):
         convert(tmp_path / "theirs", tmp_path / "other")
@@ -112,25 +120,27 @@ def test_convert_reads_tensor_names_from_before_2020(tmp_path: Path) -> None:
 
 def test_convert_keeps_embedding_rows_beyond_vocabulary(tmp_path: Path) -> None:
     """As where a table was padded to a round number: the softmax runs over them, so they count."""
-    size = saved_by_transformers("bert", tmp_path / "theirs")
-    peer = theirs("BertForPreTraining", size + 7)
+    size = save_transformers_tokenizer("bert", tmp_path / "theirs")
+    peer = make_transformers_model("BertForPreTraining", size + 7)
     peer.save_pretrained(tmp_path / "theirs")
     made = convert(tmp_path / "theirs", tmp_path / "run")
     assert f"7 of {size + 7} embedding rows belong to no token" in made.notes[0]
-    run = reopened(tmp_path / "run")
-    same_numbers("bert", run.network, peer, size + 7)
+    run = reopen_run(tmp_path / "run")
+    assert_same_outputs("bert", run.network, peer, size + 7)
     convert(tmp_path / "run", tmp_path / "again", to="huggingface")
-    same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "again", local_files_only=True))
+    assert_same_ids(run, transformers.AutoTokenizer.from_pretrained(tmp_path / "again", local_files_only=True))
 
 
 def test_roberta_positions_start_after_padding_id(tmp_path: Path) -> None:
     """Whatever its id; and segments that no tokenizer of RoBERTa's names are left away."""
-    size = saved_by_transformers("roberta", tmp_path / "theirs")
-    peer = theirs("RobertaForMaskedLM", size, pad_token_id=5, max_position_embeddings=25, type_vocab_size=2)
+    size = save_transformers_tokenizer("roberta", tmp_path / "theirs")
+    peer = make_transformers_model(
+        "RobertaForMaskedLM", size, pad_token_id=5, max_position_embeddings=25, type_vocab_size=2
+    )
     peer.save_pretrained(tmp_path / "theirs")
     made = convert(tmp_path / "theirs", tmp_path / "run")
     assert any("type_vocab_size is 2" in note for note in made.notes)
-    network = reopened(tmp_path / "run").network
+    network = reopen_run(tmp_path / "run").network
     assert network.window == 19
     ids = torch.randint(9, size, (2, 19))
     with torch.no_grad():
@@ -140,40 +150,40 @@ def test_roberta_positions_start_after_padding_id(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("groups", [1, 3])
 def test_albert_layer_groups_map_to_sharing(groups: int, tmp_path: Path) -> None:
-    size = saved_by_transformers("albert", tmp_path / "theirs")
-    peer = theirs("AlbertForPreTraining", size, num_hidden_groups=groups)
+    size = save_transformers_tokenizer("albert", tmp_path / "theirs")
+    peer = make_transformers_model("AlbertForPreTraining", size, num_hidden_groups=groups)
     peer.save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "run")
-    network = reopened(tmp_path / "run").network
+    network = reopen_run(tmp_path / "run").network
     assert network.config.sharing == {1: "all", 3: "none"}[groups]
-    same_numbers("albert", network, peer, size)
+    assert_same_outputs("albert", network, peer, size)
 
 
 @pytest.mark.parametrize("gelu", ["gelu", "gelu_new"])
 def test_albert_gelu_variant_round_trips(gelu: str, tmp_path: Path) -> None:
     """The first release has the exact one; it comes back as it was."""
-    size = saved_by_transformers("albert", tmp_path / "theirs")
-    peer = theirs("AlbertForPreTraining", size, hidden_act=gelu)
+    size = save_transformers_tokenizer("albert", tmp_path / "theirs")
+    peer = make_transformers_model("AlbertForPreTraining", size, hidden_act=gelu)
     peer.save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "run")
-    network = reopened(tmp_path / "run").network
+    network = reopen_run(tmp_path / "run").network
     assert network.config.exact_gelu == (gelu == "gelu")
-    same_numbers("albert", network, peer, size)
+    assert_same_outputs("albert", network, peer, size)
     convert(tmp_path / "run", tmp_path / "again", to="huggingface")
     assert json.loads((tmp_path / "again" / "config.json").read_text())["hidden_act"] == gelu
 
 
 def test_xlnet_without_mem_len_gets_default_memory(tmp_path: Path) -> None:
-    size = saved_by_transformers("xlnet", tmp_path / "theirs")
-    peer = theirs("XLNetLMHeadModel", size, mem_len=None, clamp_len=-1)
+    size = save_transformers_tokenizer("xlnet", tmp_path / "theirs")
+    peer = make_transformers_model("XLNetLMHeadModel", size, mem_len=None, clamp_len=-1)
     peer.save_pretrained(tmp_path / "theirs")
     said = tmp_path / "theirs" / "config.json"
     said.write_text(json.dumps({**json.loads(said.read_text()), "mem_len": None}))
     made = convert(tmp_path / "theirs", tmp_path / "run")
     assert "mem_len is None; the run has memory = 384." in made.notes
-    network = reopened(tmp_path / "run").network
+    network = reopen_run(tmp_path / "run").network
     assert (network.config.memory, network.config.max_distance) == (384, 0)
-    same_numbers("xlnet", network, peer, size)
+    assert_same_outputs("xlnet", network, peer, size)
 
 
 # ---------------------------------------------------------------------------------------------- what is refused
@@ -208,7 +218,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """One of each family; not to be changed."""
     made = {slug: tmp_path_factory.mktemp(slug) for slug in SLUGS}
     for slug, folder in made.items():
-        theirs(WHOLE[slug], saved_by_transformers(slug, folder)).save_pretrained(folder)
+        make_transformers_model(WHOLE[slug], save_transformers_tokenizer(slug, folder)).save_pretrained(folder)
     return made
 
 
@@ -229,8 +239,8 @@ def test_convert_with_unsupported_setting_raises(
 
 
 def test_convert_with_task_head_names_its_tensors(tmp_path: Path) -> None:
-    size = saved_by_transformers("bert", tmp_path / "theirs")
-    theirs("BertForSequenceClassification", size).save_pretrained(tmp_path / "theirs")
+    size = save_transformers_tokenizer("bert", tmp_path / "theirs")
+    make_transformers_model("BertForSequenceClassification", size).save_pretrained(tmp_path / "theirs")
     with pytest.raises(DataError, match=r"classifier\."):
         convert(tmp_path / "theirs", tmp_path / "run")
 

@@ -21,8 +21,18 @@ from nextword.recipe import load_recipe
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.hf_folders import SLUGS, TALE, batch, drawn, reopened, same_ids, same_numbers, same_when_back, theirs
-from tests.support.small_encoders import lively
+from tests.support.hf_folders import (
+    SLUGS,
+    TALE,
+    assert_round_trip,
+    assert_same_ids,
+    assert_same_outputs,
+    make_inputs,
+    make_transformers_model,
+    read_initialized,
+    reopen_run,
+)
+from tests.support.small_encoders import randomize
 
 transformers = pytest.importorskip("transformers")
 
@@ -34,9 +44,9 @@ def a_run(folder: Path, slug: str, tokenizer: Any, **sizes: Any) -> OpenedRun:
     recipe = load_recipe(f"{slug}/tiny", [f"model.{key}={value}" for key, value in changes.items()])
     cls = model_class(slug)
     network = cls(cls.Config(**recipe.model), vocabulary(tokenizer))
-    lively(network)
+    randomize(network)
     create_run(folder, recipe, tokenizer, lambda place: network.eval())
-    return reopened(folder)
+    return reopen_run(folder)
 
 
 # ---------------------------------------------------------------------------------------------- from here to there
@@ -77,11 +87,11 @@ def test_exported_run_equals_transformers_and_round_trips(which: str, tmp_path: 
     network, peer = opened(tmp_path / "there", slug)
     assert not made.notes
     assert type(peer).__name__ == named
-    same_ids(before, peer, framed=slug != "xlnet" or which == "xlnet-marks")
+    assert_same_ids(before, peer, framed=slug != "xlnet" or which == "xlnet-marks")
     pad = before.tokenizer.special.get("<pad>", before.tokenizer.special.get("[PAD]"))
     assert pad is None or network.config.pad_token_id == peer.pad_token_id == pad
-    same_numbers(slug, before.network, network, len(before.tokenizer))
-    same_when_back(before, tmp_path / "there")
+    assert_same_outputs(slug, before.network, network, len(before.tokenizer))
+    assert_round_trip(before, tmp_path / "there")
 
 
 @pytest.mark.parametrize("slug", SLUGS)
@@ -94,8 +104,8 @@ def test_exported_run_encodes_strings_like_transformers(slug: str, tmp_path: Pat
     for part in (network, peer):
         part.save_pretrained(tmp_path / "saved")
     convert(tmp_path / "saved", tmp_path / "back")
-    back = reopened(tmp_path / "back")
-    same_ids(back, peer)
+    back = reopen_run(tmp_path / "back")
+    assert_same_ids(back, peer)
     for texts in (["the king went"], ["the king", "said: naïve"]):
         rows = [collate([r.network.frame(*map(r.tokenizer.encode, texts))], 0)[0] for r in (run, back)]
         with torch.no_grad():
@@ -112,11 +122,11 @@ def test_export_of_half_shared_albert_repeats_layers(share: str, tmp_path: Path)
     assert sum("shares whole layers or none" in note for note in made.notes) == (share != "none")
     network, _ = opened(tmp_path / "there", "albert")
     assert network.config.num_hidden_groups == 3
-    same_numbers("albert", run.network, network, 97)
+    assert_same_outputs("albert", run.network, network, 97)
     convert(tmp_path / "there", tmp_path / "back")
-    back = reopened(tmp_path / "back").network
+    back = reopen_run(tmp_path / "back").network
     assert back.config.sharing == "none"
-    inputs = batch("albert", 97)
+    inputs = make_inputs("albert", 97)
     with torch.no_grad():
         assert torch.equal(back.encode(inputs)[0][-1], run.network.encode(inputs)[0][-1])
 
@@ -150,7 +160,7 @@ def test_real_vocabularies_round_trip(which: str, tmp_path: Path) -> None:
     convert(tmp_path / "run", tmp_path / "there", to="huggingface")
     _, peer = opened(tmp_path / "there", slug)
     assert type(peer).__name__ == ("RobertaTokenizer" if slug == "roberta" else "BertTokenizer")
-    same_ids(run, peer)
+    assert_same_ids(run, peer)
     if slug == "roberta":
         assert peer("Hello world <mask>")["input_ids"][-2:] == [50264, 2]
     # as the released folders: the vocabulary alone, and a word on capitals
@@ -159,9 +169,9 @@ def test_real_vocabularies_round_trip(which: str, tmp_path: Path) -> None:
     if slug == "bert":
         (tmp_path / "there" / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": which == "bert"}))
     convert(tmp_path / "there", tmp_path / "back")
-    back = reopened(tmp_path / "back")
+    back = reopen_run(tmp_path / "back")
     assert (back.tokenizer.begin, back.tokenizer.end, len(back.tokenizer)) == (ours.begin, ours.end, len(ours))
-    same_ids(back, peer)
+    assert_same_ids(back, peer)
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -170,14 +180,14 @@ def test_lowercasing_follows_tokenizer_config(lower: bool, tmp_path: Path) -> No
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "The", "naive", "naïve", "filler", "more", "most"]
     saved = transformers.BertTokenizer(vocab={word: i for i, word in enumerate(words)}, do_lower_case=lower)
     saved.save_pretrained(tmp_path / "theirs")
-    theirs("BertModel", len(words)).save_pretrained(tmp_path / "theirs")
+    make_transformers_model("BertModel", len(words)).save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "run")
-    same_ids(reopened(tmp_path / "run"), saved)
+    assert_same_ids(reopen_run(tmp_path / "run"), saved)
     (tmp_path / "theirs" / "tokenizer.json").unlink()
     (tmp_path / "theirs" / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     convert(tmp_path / "theirs", tmp_path / "other")
-    same_ids(reopened(tmp_path / "other"), saved)
-    ids = reopened(tmp_path / "other").tokenizer.encode("The naïve").ids.tolist()
+    assert_same_ids(reopen_run(tmp_path / "other"), saved)
+    ids = reopen_run(tmp_path / "other").tokenizer.encode("The naïve").ids.tolist()
     assert ids == ([5, 7] if lower else [6, 8])
 
 
@@ -201,8 +211,8 @@ def test_minilm_sentence_vectors_equal_transformers(tmp_path: Path) -> None:
     """all-MiniLM-L6-v2, real weights: the mean over the tokens of a sentence, between its marks."""
     folder = minilm()
     made = convert(folder, tmp_path / "run")
-    assert drawn(made) == ["readout", "next_sentence"]
-    run = reopened(tmp_path / "run")
+    assert read_initialized(made) == ["readout", "next_sentence"]
+    run = reopen_run(tmp_path / "run")
     peer = transformers.BertModel.from_pretrained(folder, local_files_only=True).eval()
     words = transformers.AutoTokenizer.from_pretrained(folder, local_files_only=True)
     sentences = [
@@ -212,7 +222,7 @@ def test_minilm_sentence_vectors_equal_transformers(tmp_path: Path) -> None:
         "日本語 naïve İstanbul don't",
         "x",
     ]
-    same_ids(run, words)
+    assert_same_ids(run, words)
     told = words(sentences, padding=True, return_tensors="pt")
     inputs, _ = collate([run.network.frame(run.tokenizer.encode(text)) for text in sentences], 0)
     assert inputs.token_mask is not None

@@ -23,7 +23,7 @@ from nextword.tokenizers import vocabulary
 from nextword.tokenizers.hf_export import export_tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.hf_folders import TALE, same_when_back, transformers
+from tests.support.hf_folders import TALE, assert_round_trip, transformers
 
 REAL = Path(os.environ.get("NEXTWORD_DATA", Path(__file__).resolve().parents[3] / "shared" / "data")) / "tokenizers"
 TRICKY = [
@@ -235,7 +235,7 @@ def same_text(run: Path, target: Path) -> list[str]:
 def test_round_trip_keeps_every_bit(slug: str, tmp_path: Path) -> None:
     before = a_run(tmp_path / "run", slug, tokenizer_of(slug), dropout=0.25, epsilon=1e-4, window=48)
     convert(tmp_path / "run", tmp_path / "there", to="huggingface")
-    same_when_back(before, tmp_path / "there")
+    assert_round_trip(before, tmp_path / "there")
 
 
 def test_folder_resaved_by_transformers_loads(tmp_path: Path) -> None:

@@ -19,7 +19,14 @@ from nextword.tasks.plan import Plan, make_plan
 from nextword.tokenizers.training import train_tokenizer
 from tests.parity.test_huggingface_t5 import FORMS, folder_of
 from tests.support.task_models import build_model
-from tests.support.tiny_transfer import COLOURS, FILLER, coloured, counted, paired, written
+from tests.support.tiny_transfer import (
+    COLORS,
+    FILLER,
+    draw_color_counts,
+    draw_color_pairs,
+    draw_color_texts,
+    write_table,
+)
 
 transformers = pytest.importorskip("transformers")
 IGNORED = -100  # what their loss leaves out
@@ -28,7 +35,7 @@ IGNORED = -100  # what their loss leaves out
 @pytest.fixture(scope="module")
 def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    text = " ".join([*FILLER, *COLOURS, "classify : sentence1 : sentence2 : the red one is a blue one . "] * 30)
+    text = " ".join([*FILLER, *COLORS, "classify : sentence1 : sentence2 : the red one is a blue one . "] * 30)
     train_tokenizer({"kind": "unigram", "size": 80, "sentinels": 5}, [text]).save(path)
     return path
 
@@ -54,7 +61,7 @@ def tokens(plan: Plan, text: str) -> torch.Tensor:
 @pytest.mark.parametrize("form", FORMS)
 @torch.no_grad()
 def test_label_scores_equal_transformers(form: str, tokenizer: Path, tmp_path: Path) -> None:
-    data = str(written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)))
+    data = str(write_table(tmp_path / "pair.csv", ["text", "second", "label"], draw_color_pairs(60)))
     peer, plan, ours = both(form, tokenizer, tmp_path, data, "task.label_words={red='the red one',blue='blue'}")
     rows = plan.data.splits["dev"]
     said = ours.eval()(Bucketed().batch(plan.examples["dev"], np.arange(len(rows)), 0))
@@ -67,7 +74,7 @@ def test_label_scores_equal_transformers(form: str, tokenizer: Path, tmp_path: P
 
 
 def test_loss_and_gradients_equal_transformers(tokenizer: Path, tmp_path: Path) -> None:
-    data = str(written(tmp_path / "colour.csv", ["text", "label"], coloured(40)))
+    data = str(write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(40)))
     peer, plan, ours = both("1.1", tokenizer, tmp_path, data)
     phase = plan.recipe.phases[0]
     objective = make_objective(phase.objective, phase.batches, ours.vocabulary)
@@ -97,7 +104,7 @@ def test_loss_and_gradients_equal_transformers(tokenizer: Path, tmp_path: Path) 
 def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer that knows digits, too."""
     path = tmp_path_factory.mktemp("digits") / "tokenizer.json"
-    text = " ".join([*FILLER, *COLOURS, "classify :", *(f"{i / 10}" for i in range(50))] * 30)
+    text = " ".join([*FILLER, *COLORS, "classify :", *(f"{i / 10}" for i in range(50))] * 30)
     train_tokenizer({"kind": "unigram", "size": 80, "sentinels": 5}, [text]).save(path)
     return path
 
@@ -105,7 +112,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_number_scores_equal_scores_of_their_strings(
     digits: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = str(written(tmp_path / "count.csv", ["text", "label"], counted(60)))
+    data = str(write_table(tmp_path / "count.csv", ["text", "label"], draw_color_counts(60)))
     peer, plan, ours = both("1.0", digits, tmp_path, data, "task.number_step=0.5")
     numbers = [f"{i / 2:.1f}" for i in range(9)]
     assert plan.task.config.numbers == numbers
@@ -140,7 +147,7 @@ def test_number_scores_equal_scores_of_their_strings(
 
 def test_saved_run_holds_the_network_without_a_head(tokenizer: Path, tmp_path: Path) -> None:
     """So a run that writes labels can be used as any text-to-text run, or transferred again."""
-    data = str(written(tmp_path / "colour.csv", ["text", "label"], coloured(40)))
+    data = str(write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(40)))
     _, plan, _ = both("1.0", tokenizer, tmp_path, data, "phase.0.steps=2")
     for _ in tasks.transfer(plan, tmp_path / "out"):
         pass

@@ -23,7 +23,7 @@ from nextword.models.awd_lstm import AWDLSTM, AWDConfig
 from nextword.training.steps import CudaGraphStep
 from nextword.training.trainer import Trainer
 from tests.support.errors import raises
-from tests.support.small_job import events_of, small_job, trained, walk
+from tests.support.small_job import draw_walk, filter_events, make_small_job, train_small_job
 
 TIME, ROWS, INPUTS, WIDTH = 7, 3, 5, 4
 SHAPES = [(1, 1), (1, 3), (7, 1), (7, 3)]  # time, rows
@@ -250,7 +250,7 @@ def test_parameter_count_equals_original() -> None:
 
 def test_stepwise_scores_equal_parallel_scores() -> None:
     net = network().double()
-    ids = torch.from_numpy(walk(SIZE - 1, 2 * 15).astype(np.int64)).view(2, 15)
+    ids = torch.from_numpy(draw_walk(SIZE - 1, 2 * 15).astype(np.int64)).view(2, 15)
     expected, end = net.score(ids, torch.tensor([15, 15]), net.initial(2))
     state, found = net.initial(2), []
     for t in range(14):
@@ -264,7 +264,7 @@ def test_stepwise_scores_equal_parallel_scores() -> None:
 
 def test_neural_cache_and_dynamic_evaluation_accept_qrnn() -> None:
     """In blocks of any size the cache is the same; a rate of zero adapts to nothing, and a small one to the text."""
-    net, ids = network(), walk(5, 300)  # few of the words, again and again
+    net, ids = network(), draw_walk(5, 300)  # few of the words, again and again
     found = [cache_nats(read_blocks(net, ids, block=block), CacheSettings(0.2, 1.0, 50)) for block in (7, 300)]
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4)
@@ -276,7 +276,7 @@ def test_neural_cache_and_dynamic_evaluation_accept_qrnn() -> None:
 
 
 def test_qrnn_learns_and_resumes_bit_exactly(tmp_path: Path) -> None:
-    train, valid = walk(SIZE - 1, 3000), walk(SIZE - 1, 600, seed=1)
+    train, valid = draw_walk(SIZE - 1, 3000), draw_walk(SIZE - 1, 600, seed=1)
     phase: dict[str, Any] = {
         "batches": {"kind": "variable", "rows": 8, "length": 12},
         "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
@@ -302,8 +302,8 @@ def test_qrnn_learns_and_resumes_bit_exactly(tmp_path: Path) -> None:
         "output_dropout": 0.05,
         "weight_dropout": 0.1,
     }
-    straight, events = trained(tmp_path / "run", "awd-lstm", model, SIZE, train, valid, **phase)
-    nats = [event.values["valid"] for event in events_of(events, "valid")]
+    straight, events = train_small_job(tmp_path / "run", "awd-lstm", model, SIZE, train, valid, **phase)
+    nats = [event.values["valid"] for event in filter_events(events, "valid")]
     assert nats[-1] < 0.7 * np.log(SIZE)
     loaded = AWDLSTM.load(tmp_path / "run", straight.config, straight.vocabulary)
     ids = torch.from_numpy(valid[:50].astype(np.int64))[None]
@@ -316,8 +316,8 @@ def test_qrnn_learns_and_resumes_bit_exactly(tmp_path: Path) -> None:
         asked += 1
         return asked == 33
 
-    trained(tmp_path / "broken", "awd-lstm", model, SIZE, train, valid, stop=stop, **phase)
-    broken, _ = trained(tmp_path / "broken", "awd-lstm", model, SIZE, train, valid, **phase)
+    train_small_job(tmp_path / "broken", "awd-lstm", model, SIZE, train, valid, stop=stop, **phase)
+    broken, _ = train_small_job(tmp_path / "broken", "awd-lstm", model, SIZE, train, valid, **phase)
     for name, tensor in straight.state_dict().items():
         assert torch.equal(tensor, broken.state_dict()[name]), name
 
@@ -373,7 +373,7 @@ def make_trainer(folder: Path, model: dict[str, Any], **phase: Any) -> Trainer:
         "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
         "optimizer": {"kind": "nt-asgd", "rate": 2.0, "weight_decay": 1e-4, "start": 20},
     }
-    job = small_job(folder, "awd-lstm", model, SIZE, walk(SIZE - 1, 3000), None, clip=0.25, steps=60, **phase)
+    job = make_small_job(folder, "awd-lstm", model, SIZE, draw_walk(SIZE - 1, 3000), None, clip=0.25, steps=60, **phase)
     found = Trainer(dataclasses.replace(job, device=GPU))
     found.begin()
     return found

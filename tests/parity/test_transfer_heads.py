@@ -13,14 +13,14 @@ from nextword.conversion import convert
 from nextword.tasks.classification import Classifier
 from nextword.tasks.plan import make_plan
 from tests.support.task_models import build_model
-from tests.support.tiny_transfer import paired, run_of, written
+from tests.support.tiny_transfer import draw_color_pairs, make_run, write_table
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "albert"])
 def test_classification_head_equals_transformers(slug: str, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    run_of(tmp_path / "run", slug)
-    data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(40))
+    make_run(tmp_path / "run", slug)
+    data = write_table(tmp_path / "pair.csv", ["text", "second", "label"], draw_color_pairs(40))
     plan = make_plan("bert/finetune", tmp_path / "run", str(data), device="cpu")
     network: Any = build_model(plan.recipe, plan.tokenizer).eval()
     theirs_of = type(network.encoder)

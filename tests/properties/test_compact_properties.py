@@ -22,7 +22,7 @@ from nextword.ngrams.trie_layout import (
     words_for,
     write_trie_layout,
 )
-from tests.support.random_tries import random_trie
+from tests.support.random_tries import make_random_trie
 from tests.support.reference_ngrams import assert_sound, log_prob
 
 SIZE = 9
@@ -45,7 +45,7 @@ def expected(trie: Trie, ids: list[int]) -> list[float]:
 
 
 tries = st.builds(
-    random_trie,
+    make_random_trie,
     seed=st.integers(0, 10**6),
     order=st.integers(1, 5),
     size=st.just(SIZE),

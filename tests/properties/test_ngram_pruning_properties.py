@@ -9,14 +9,14 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from nextword.ngrams.pruning import drop_ngrams, prune_by_entropy
-from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
+from tests.support.tiny_ngrams import Plain, estimate_witten_bell, to_plain, to_trie
 
 
 @st.composite
 def models(draw):
     size = draw(st.integers(2, 5))
     words = st.lists(st.integers(1, size - 1), max_size=6)
-    return witten_bell(draw(st.lists(words, min_size=1, max_size=8)), draw(st.integers(1, 4)), size)
+    return estimate_witten_bell(draw(st.lists(words, min_size=1, max_size=8)), draw(st.integers(1, 4)), size)
 
 
 def without(model: Plain, gone: set[tuple[int, ...]]) -> Plain:
@@ -63,13 +63,13 @@ def between(rises: dict[tuple[int, ...], float], share: float) -> float:
 @settings(max_examples=60, deadline=None)
 @given(models(), st.floats(0, 1))
 def test_entropy_pruning_equals_brute_force(model, share):
-    trie = as_trie(model)
-    model = as_plain(trie)  # as rounded
+    trie = to_trie(model)
+    model = to_plain(trie)  # as rounded
     rises = {gram: rise(model, gram) for gram in model.probs if len(gram) > 1}
     threshold = between(rises, share)
     gone = prunable(model, rises, threshold)
     pruned = prune_by_entropy(trie, threshold)
-    expected, found = without(model, gone), as_plain(pruned)
+    expected, found = without(model, gone), to_plain(pruned)
     assert found.probs == expected.probs
     for h, backoff in found.backoffs.items():
         lost = any(gram[:-1] == h for gram in gone)
@@ -85,11 +85,11 @@ def test_entropy_pruning_equals_brute_force(model, share):
 @settings(max_examples=60, deadline=None)
 @given(models(), st.floats(1e-9, 0.1))
 def test_pruned_model_is_closed_and_sums_to_one(model, threshold):
-    pruned = prune_by_entropy(as_trie(model), threshold)
-    found = as_plain(pruned)
+    pruned = prune_by_entropy(to_trie(model), threshold)
+    found = to_plain(pruned)
     for h in found.contexts():
         assert sum(found.distribution(h)) == pytest.approx(1, abs=2e-6)
-    again = as_trie(found)  # sorts and links by itself
+    again = to_trie(found)  # sorts and links by itself
     for level, other in zip(pruned.levels, again.levels, strict=True):
         assert np.array_equal(level.words, other.words)
         for mine, theirs in [(level.first, other.first), (level.links, other.links)]:
@@ -100,7 +100,7 @@ def test_pruned_model_is_closed_and_sums_to_one(model, threshold):
 @settings(max_examples=20, deadline=None)
 @given(models())
 def test_pruning_threshold_zero_keeps_all_and_infinity_keeps_unigrams(model):
-    trie = as_trie(model)
+    trie = to_trie(model)
     same, bare = prune_by_entropy(trie, 0.0), prune_by_entropy(trie, math.inf)
     for level, other in zip(trie.levels, same.levels, strict=True):
         assert np.array_equal(level.words, other.words)
@@ -114,14 +114,14 @@ def test_pruning_threshold_zero_keeps_all_and_infinity_keeps_unigrams(model):
 @settings(max_examples=40, deadline=None)
 @given(models(), st.data())
 def test_drop_keeps_marked_ngrams(model, data):
-    trie = as_trie(model)
+    trie = to_trie(model)
     wanted = data.draw(st.sets(st.sampled_from(sorted(model.probs))))
     kept = {(word,) for word in range(model.size)}
     for gram in wanted:  # with everything inside it, which closes the set
         kept |= {gram[i:j] for i in range(len(gram)) for j in range(i + 1, len(gram) + 1)}
     spelled = [list(map(tuple, trie.ngrams(k).tolist())) for k in range(trie.order)]
     keep = [np.array([gram in kept for gram in level], bool) for level in spelled]
-    found = as_plain(drop_ngrams(trie, keep))
-    before = as_plain(trie)
+    found = to_plain(drop_ngrams(trie, keep))
+    before = to_plain(trie)
     assert found.probs == {gram: p for gram, p in before.probs.items() if gram in kept}
     assert found.backoffs == {gram: b for gram, b in before.backoffs.items() if gram in kept}

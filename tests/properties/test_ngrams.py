@@ -24,8 +24,8 @@ from nextword.ngrams.estimators import INTERPOLABLE, KINDS, Estimator, estimate
 from nextword.ngrams.hash_layout import LANES
 from nextword.ngrams.layouts import Layout, open_layout, write_layout
 from nextword.ngrams.trie import NONE, Level, Trie
-from tests.support.random_tries import random_trie
-from tests.support.reference_estimators import PlainModel, plain_counts
+from tests.support.random_tries import make_random_trie
+from tests.support.reference_estimators import PlainModel, count_ngrams_with_dict
 from tests.support.reference_ngrams import assert_sound, log_prob
 
 FORMS = [(kind, True) for kind in KINDS] + [(kind, False) for kind in INTERPOLABLE]
@@ -129,7 +129,7 @@ def test_estimators_equal_definition_and_sum_to_one(
     order = min(order, len(text.ids) + 1)
     how = Estimator(kind, interpolated, prune=prune, add=0.3)
     trie = estimated(text, order, kind=kind, interpolated=interpolated, prune=prune, add=0.3)
-    occurs = plain_counts(text.ids, order, text.boundary)
+    occurs = count_ngrams_with_dict(text.ids, order, text.boundary)
     plain = PlainModel(how, order, text.size, text.boundary, text.closed, occurs)
     rows = contexts(text, order)
     with written(trie) as layout:
@@ -155,7 +155,7 @@ def test_nearly_certain_word_leaves_mass_for_unseen_words(kind: str, interpolate
 @given(texts(), orders)
 def test_counts_equal_dictionary(text: Text, order: int) -> None:
     order = min(order, len(text.ids) + 1)
-    expected = plain_counts(text.ids, order, text.boundary)
+    expected = count_ngrams_with_dict(text.ids, order, text.boundary)
     expected.update({(w,): 0 for w in range(text.size)})
     got = counted(text, order)
     levels = [Level(w, None, None, np.zeros(0), None) for w in got.words]
@@ -188,7 +188,7 @@ def test_read_equals_definition(kind: str, text: Text, order: int, stream: list[
 @settings(max_examples=100, deadline=None)
 @given(
     st.builds(
-        random_trie,
+        make_random_trie,
         seed=st.integers(0, 10**6),
         order=st.integers(1, 5),
         size=st.sampled_from([7, 30]),

@@ -172,7 +172,7 @@ def test_untieable_readout_with_tied_embedding_raises(kind: str) -> None:
     [
         ({"kind": "classes", "classes": 18}, "model.readout.classes"),
         ({"kind": "classes", "classes": "many"}, "model.readout"),
-        ({"kind": "classes", "by": "colour"}, "model.readout.by"),
+        ({"kind": "classes", "by": "color"}, "model.readout.by"),
         ({"kind": "tree", "tree": "oak"}, "model.readout.tree"),
         ({"kind": "adaptive", "cutoffs": [3, 17]}, "model.readout.cutoffs"),
         ({"kind": "adaptive", "cutoffs": [9, 3]}, "model.readout.cutoffs"),

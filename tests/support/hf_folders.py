@@ -1,4 +1,4 @@
-"""Folders of BERT, RoBERTa, ALBERT and XLNet as transformers saves them, and what must be the same here and there."""
+"""Folders of BERT, RoBERTa, ALBERT and XLNet saved by transformers, and assertions that both sides agree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nextword.conversion import convert
 from nextword.conversion.base import Conversion, OpenedRun, open_run
 from nextword.core.types import Inputs
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.small_encoders import lively
+from tests.support.small_encoders import randomize
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.set_verbosity_error()
@@ -52,15 +52,15 @@ MEASURES: dict[str, dict[str, Any]] = {
 }
 
 
-def theirs(name: str, size: int, **more: Any) -> Any:
+def make_transformers_model(name: str, size: int, **more: Any) -> Any:
     cls = getattr(transformers, name)
     network = cls(cls.config_class(**{**MEASURES[cls.config_class.model_type], "vocab_size": size, **more}))
-    lively(network)
+    randomize(network)
     return network.eval()
 
 
-def saved_by_transformers(slug: str, folder: Path) -> int:
-    """A tokenizer that transformers made and saved, of a vocabulary that was learnt here; how many tokens it has."""
+def save_transformers_tokenizer(slug: str, folder: Path) -> int:
+    """Save a tokenizer of transformers with a vocabulary trained by nextword; return its number of tokens."""
     kind = {"bert": "wordpiece", "roberta": "bpe"}.get(slug, "unigram")
     marks = {"marks": True} if slug in ("roberta", "albert") else {}
     model = train_tokenizer({"kind": kind, "size": 301 if kind == "bpe" else 97, **marks}, [TALE * 3]).library["model"]
@@ -79,14 +79,14 @@ def saved_by_transformers(slug: str, folder: Path) -> int:
     return len(saved)
 
 
-def reopened(folder: Path) -> OpenedRun:
+def reopen_run(folder: Path) -> OpenedRun:
     return open_run(folder, lambda run, cls: None)
 
 
-def same_when_back(before: Any, there: Path) -> None:
-    """A run of the folder that was made of `before` is the same to the bit, and makes the same folder."""
+def assert_round_trip(before: Any, there: Path) -> None:
+    """Assert that importing the folder exported from `before` restores it bit for bit, and exports the same folder."""
     convert(there, there.with_name("back"))
-    after = reopened(there.with_name("back"))
+    after = reopen_run(there.with_name("back"))
     assert after.network.config == before.network.config
     state = after.network.state_dict()
     assert state.keys() == before.network.state_dict().keys()
@@ -97,8 +97,8 @@ def same_when_back(before: Any, there: Path) -> None:
         assert (there.with_name("again") / file.name).read_bytes() == file.read_bytes(), file.name
 
 
-def batch(slug: str, size: int, pad: int = 0) -> Inputs:
-    """Three rows of some length, two of them padded; ids that are no special ones."""
+def make_inputs(slug: str, size: int, pad: int = 0) -> Inputs:
+    """Make three rows of ids that are not special; two of them are padded."""
     torch.manual_seed(5)
     padding = torch.arange(11) < torch.tensor([11, 4, 8]).unsqueeze(1)
     ids = torch.randint(9, size - 1, (3, 11)).masked_fill(~padding, pad)
@@ -106,26 +106,26 @@ def batch(slug: str, size: int, pad: int = 0) -> Inputs:
     return Inputs(ids, padding, None if slug == "roberta" else segments)
 
 
-def asked(inputs: Inputs) -> dict[str, Any]:
+def to_transformers_inputs(inputs: Inputs) -> dict[str, Any]:
     there = {"input_ids": inputs.ids, "attention_mask": inputs.token_mask.long(), "token_type_ids": inputs.segments}
     return {name: value for name, value in there.items() if value is not None}
 
 
 @torch.no_grad()
-def same_numbers(slug: str, network: Any, peer: Any, size: int) -> None:
-    """Every layer; and of the heads, what their network has."""
-    inputs = batch(slug, size, peer.config.pad_token_id or 0)
+def assert_same_outputs(slug: str, network: Any, peer: Any, size: int) -> None:
+    """Compare every layer, and every head that the model of transformers has."""
+    inputs = make_inputs(slug, size, peer.config.pad_token_id or 0)
     padding = inputs.token_mask
     assert padding is not None
     layers, _ = network.encode(inputs)
-    out = peer(**asked(inputs), output_hidden_states=True)
+    out = peer(**to_transformers_inputs(inputs), output_hidden_states=True)
     assert len(out.hidden_states) == len(layers)
     for i, (mine, other) in enumerate(zip(layers, out.hidden_states, strict=True)):
         torch.testing.assert_close(mine[padding], other[padding], rtol=1e-5, atol=1e-5, msg=f"layer {i}")
     at = torch.tensor([0, 2, 12, 25])
     if slug == "xlnet":
         if hasattr(peer, "lm_loss"):
-            same_queries(network, peer, inputs, at)
+            assert_same_queries(network, peer, inputs, at)
         return
     logits = next((out[key] for key in ("prediction_logits", "logits") if key in out), None)
     if logits is not None:
@@ -139,21 +139,21 @@ def same_numbers(slug: str, network: Any, peer: Any, size: int) -> None:
         torch.testing.assert_close(network.pooled(layers[-1][:, 0]), out.pooler_output, rtol=1e-5, atol=1e-5)
 
 
-def same_queries(network: Any, peer: Any, inputs: Inputs, at: Tensor) -> None:
-    """What fills a place, from all places that are not asked for."""
+def assert_same_queries(network: Any, peer: Any, inputs: Inputs, at: Tensor) -> None:
+    """Compare predictions at the positions `at`, which see all other positions."""
     batch, steps = inputs.ids.shape
     hidden = torch.zeros(batch * steps).index_fill(0, at, 1.0).view(batch, 1, steps).expand(-1, steps, -1)
     whole = torch.eye(steps).expand(batch, -1, -1)
-    logits = peer(**asked(inputs), perm_mask=hidden, target_mapping=whole).logits
+    logits = peer(**to_transformers_inputs(inputs), perm_mask=hidden, target_mapping=whole).logits
     want = logits.flatten(0, 1)[at].log_softmax(-1)
     torch.testing.assert_close(network.fill(inputs, at), want, rtol=1e-5, atol=1e-5)
 
 
-def drawn(made: Conversion) -> list[str]:
+def read_initialized(made: Conversion) -> list[str]:
     return json.loads((made.target / "manifest.json").read_text())["converted"].get("initialized", [])  # type: ignore[no-any-return]
 
 
-def same_ids(run: OpenedRun, peer: Any, framed: bool = True) -> None:
+def assert_same_ids(run: OpenedRun, peer: Any, framed: bool = True) -> None:
     assert len(peer) == len(run.tokenizer)
     for text in TRICKY:
         ids = run.tokenizer.encode(text).ids.tolist()
@@ -162,8 +162,8 @@ def same_ids(run: OpenedRun, peer: Any, framed: bool = True) -> None:
         return
     for texts in (["the king"], ["the king", "went to see"]):
         frame = run.network.frame(*map(run.tokenizer.encode, texts))
-        told = peer(*texts)
-        assert told["input_ids"] == frame.ids.tolist()
-        if frame.segments is not None and "token_type_ids" in told:
-            assert told["token_type_ids"] == frame.segments.tolist()
-        assert "token_type_ids" not in told or frame.segments is not None
+        output = peer(*texts)
+        assert output["input_ids"] == frame.ids.tolist()
+        if frame.segments is not None and "token_type_ids" in output:
+            assert output["token_type_ids"] == frame.segments.tolist()
+        assert "token_type_ids" not in output or frame.segments is not None

@@ -1,4 +1,4 @@
-"""Models that see both sides, small and untrained, with predictions that differ; and one token of theirs by hand."""
+"""Small untrained bidirectional models with distinct predictions, and the cost of a single token by hand."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ PAIRS = [(BERT, "wordpiece"), (RoBERTa, "bpe"), (ALBERT, "unigram")]
 TEXTS = ["the cat sat", "", "a king sat by the door and the cat slept", "dog"]
 
 
-def lively(cls: Any, tokenizer: Any, **config: Any) -> Any:
-    """A network whose predictions differ: fresh weights, made larger."""
+def make_network(cls: Any, tokenizer: Any, **config: Any) -> Any:
+    """Make a network whose predictions differ, by scaling up its initial weights."""
     torch.manual_seed(3)
     sizes = {"width": 16, "layers": 2, "heads": 2, "dropout": 0.0, **config}
     network = cls(cls.Config(**sizes), vocabulary(tokenizer)).eval()
@@ -39,14 +39,14 @@ def lively(cls: Any, tokenizer: Any, **config: Any) -> Any:
     return network
 
 
-def model(cls: Any = BERT, kind: str = "wordpiece", window: int = 24, **rest: Any) -> MaskedLM:
-    lm = wrap_network(lively(cls, TOKENIZERS[kind], window=window), TOKENIZERS[kind], **rest)
+def make_model(cls: Any = BERT, kind: str = "wordpiece", window: int = 24, **rest: Any) -> MaskedLM:
+    lm = wrap_network(make_network(cls, TOKENIZERS[kind], window=window), TOKENIZERS[kind], **rest)
     assert isinstance(lm, MaskedLM)
     return lm
 
 
-def alone(lm: MaskedLM, ids: Any, t: int) -> float:
-    """−log p of one token, by hand: frame, hide it, read."""
+def compute_token_nats(lm: MaskedLM, ids: Any, t: int) -> float:
+    """Compute −log p of a single token by hand: frame the text, mask the token, predict it."""
     frame = frame_ids(lm.network, ids)
     row = torch.from_numpy(frame.ids.copy()).unsqueeze(0)
     place = frame.text_spans[0][0] + t

@@ -1,4 +1,4 @@
-"""Tries of n-grams that text could have, with values that no estimator would give: zero, −∞ and positive back-offs."""
+"""Tries of plausible n-grams with values that no estimator gives: zero, −∞ and positive back-offs."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import numpy as np
 from nextword.ngrams.trie import NODE, Level, Trie
 
 
-def random_trie(seed: int, order: int, size: int, boundary: int, length: int, keep: float = 0.9) -> Trie:
-    """From a text of `length` words; an n-gram is kept by chance, where it can be: what it begins and ends with is."""
+def make_random_trie(seed: int, order: int, size: int, boundary: int, length: int, keep: float = 0.9) -> Trie:
+    """Draw a text of `length` words and keep each n-gram by chance, if its prefix and suffix are kept."""
     draw = np.random.default_rng(seed)
     text = np.minimum(draw.geometric(min(3 / size, 0.9), length) - 1, size - 1).tolist()
     kept: set[tuple[int, ...]] = set()
@@ -35,10 +35,10 @@ def _level(draw: np.random.Generator, levels: list[list[tuple[int, ...]]], k: in
     if k < len(levels) - 1:
         starts = [bisect_left(levels[k + 1], gram) for gram in grams]
         first = np.array([*starts, len(levels[k + 1])], NODE)
-        backoffs = _some(draw, draw.normal(-0.5, 0.7, len(grams)), 0.0)
-    return Level(words, links, first, _some(draw, -draw.gamma(2.0, 2.0, len(grams)), -np.inf), backoffs)
+        backoffs = _replace_some(draw, draw.normal(-0.5, 0.7, len(grams)), 0.0)
+    return Level(words, links, first, _replace_some(draw, -draw.gamma(2.0, 2.0, len(grams)), -np.inf), backoffs)
 
 
-def _some(draw: np.random.Generator, values: Any, special: float) -> np.ndarray:
+def _replace_some(draw: np.random.Generator, values: Any, special: float) -> np.ndarray:
     values[draw.random(len(values)) < 0.05] = special
     return values.astype(np.float32)

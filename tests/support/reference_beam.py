@@ -1,7 +1,6 @@
-"""Beam search one hypothesis at a time, as a reader would write it down: what the package's search is held against.
+"""A readable beam search, one hypothesis at a time, as the reference for the tensor implementation.
 
-It was the package's own until that one put all of its books into tensors. Sums are kept in double precision, here as
-there.
+Both sum in double precision.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from nextword.generation.logits_processors import LogitsProcessor, check_decodin
 
 
 @torch.no_grad()
-def slow_search(
+def search_slowly(
     model: Autoregressive,
     last: Tensor,
     state: State,
@@ -35,7 +34,7 @@ def slow_search(
     min_length: int = 0,
     patient: bool = False,
 ) -> list[list[Hypothesis]]:
-    """As `nextword.generation.beam_search.search`; with `patient` it goes on until nothing is open."""
+    """As `nextword.generation.beam_search.search`; with `patient`, search until no hypothesis is open."""
     check_decoding(how)
     searches = [_Search(how, length, end, n or how.width, patient) for _ in last]
     rules = LogitsProcessor(how, preceding or [()] * len(last), forbidden, end, min_length)
@@ -45,9 +44,9 @@ def slow_search(
         rows: list[int] = []
         chosen: list[int] = []
         first = 0
-        for one in searches:
-            own = slice(first, first + len(one.open))
-            for row, id in one.extend(log_probs[own], scores[own]):
+        for search in searches:
+            own = slice(first, first + len(search.open))
+            for row, id in search.extend(log_probs[own], scores[own]):
                 rows.append(first + row)
                 chosen.append(id)
             first = own.stop
@@ -58,12 +57,12 @@ def slow_search(
         state = pytree.take(state, taken)
         rules.take(taken)
         rules.update(last.long())
-    return [one.best() for one in searches]
+    return [search.best() for search in searches]
 
 
 @dataclass(slots=True)
 class _Path:
-    """A hypothesis as a chain back to its first token, so that growing it by one costs one."""
+    """A hypothesis as a chain back to its first token, so that extending it takes constant time."""
 
     before: _Path | None = None
     id: int = -1
@@ -93,9 +92,9 @@ class _Search:
         self.closed += [path for path, top in zip(paths, best.tolist(), strict=True) if top == -math.inf]
 
         steps = []
-        found, at = top(totals.flatten(), self.how.width - len(self.closed))
-        own = log_probs.flatten()[at].tolist()
-        for total, index, log_prob in zip(found.tolist(), at.tolist(), own, strict=True):
+        top_totals, indices = take_top(totals.flatten(), self.how.width - len(self.closed))
+        own = log_probs.flatten()[indices].tolist()
+        for total, index, log_prob in zip(top_totals.tolist(), indices.tolist(), own, strict=True):
             if total == -math.inf:
                 break
             row, id = divmod(index, totals.shape[1])
@@ -144,8 +143,8 @@ class _Search:
         return Hypothesis(tuple(ids[::-1]), tuple(log_probs[::-1]), self._score(path), path.complete)
 
 
-def top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k greatest of (N,) and where they stand, greatest first, the first of equals first."""
+def take_top(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest of (N,) and their indices in descending order; ties keep their order."""
     k = min(k, len(values))
     if k < 1:
         return values[:0], values[:0].long()

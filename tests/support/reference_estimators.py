@@ -1,4 +1,4 @@
-"""Every estimator in the plainest way: n-grams counted in a dictionary, p(w | h) by its definition, word by word."""
+"""Every estimator in its simplest form: n-grams counted in a dictionary, p(w | h) computed from its definition."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from nextword.ngrams.estimators import INTERPOLABLE, USES_CONTINUATION_COUNTS, E
 Gram = tuple[int, ...]
 
 
-def sentences(ids: Sequence[int], boundary: int) -> list[list[int]]:
-    """With the boundary before and after each; the last may not have ended."""
+def split_sentences(ids: Sequence[int], boundary: int) -> list[list[int]]:
+    """Split ids into sentences with the boundary before and after each; the last may lack its end."""
     lines = [[boundary]]
     for word in ids:
         lines[-1].append(word)
@@ -24,13 +24,13 @@ def sentences(ids: Sequence[int], boundary: int) -> list[list[int]]:
     return lines
 
 
-def plain_counts(ids: Sequence[int], order: int, boundary: int) -> Counter[Gram]:
-    found: Counter[Gram] = Counter()
-    for line in sentences(ids, boundary):
+def count_ngrams_with_dict(ids: Sequence[int], order: int, boundary: int) -> Counter[Gram]:
+    counts: Counter[Gram] = Counter()
+    for line in split_sentences(ids, boundary):
         for end in range(1, len(line)):
             for begin in range(max(0, end - order + 1), end + 1):
-                found[tuple(line[begin : end + 1])] += 1
-    return found
+                counts[tuple(line[begin : end + 1])] += 1
+    return counts
 
 
 @dataclass
@@ -41,7 +41,7 @@ class PlainModel:
     boundary: int
     closed: frozenset[int]
     occurs: Counter[Gram]
-    counts: dict[Gram, int] = field(init=False)  # those that the estimator works with
+    counts: dict[Gram, int] = field(init=False)  # the counts that the estimator uses
     after: dict[Gram, list[int]] = field(init=False)
     tables: list[np.ndarray] = field(init=False)
 
@@ -75,7 +75,7 @@ class PlainModel:
         return len(gram) == 1 or not prune or self.occurs[gram] > prune[min(len(gram), len(prune)) - 1]
 
     def context(self, before: Sequence[int]) -> Gram:
-        """What of it is seen: from the last boundary on, and no more than the order allows."""
+        """Cut the context to the words after the last boundary, at most order − 1."""
         before = tuple(before)
         if self.boundary in before:
             before = before[len(before) - 1 - before[::-1].index(self.boundary) :]

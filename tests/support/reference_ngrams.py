@@ -1,4 +1,4 @@
-"""What a trie says, by its definition and nothing else: slow, and short enough to be seen to be right."""
+"""Look up probabilities in a trie directly from the definition: slow, but short enough to verify by reading."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ import numpy as np
 from nextword.ngrams.trie import Trie
 
 
-def find(trie: Trie, ngram: Sequence[int]) -> int | None:
-    """The node of an n-gram, or None."""
-    at = int(ngram[0])
+def find_node(trie: Trie, ngram: Sequence[int]) -> int | None:
+    """Return the node of an n-gram, or None."""
+    node = int(ngram[0])
     for k, word in enumerate(ngram[1:]):
         first = trie.levels[k].first
         assert first is not None
-        children = range(int(first[at]), int(first[at + 1]))
-        at = next((c for c in children if trie.levels[k + 1].words[c] == word), -1)
-        if at < 0:
+        children = range(int(first[node]), int(first[node + 1]))
+        node = next((c for c in children if trie.levels[k + 1].words[c] == word), -1)
+        if node < 0:
             return None
-    return at
+    return node
 
 
 def log_prob(trie: Trie, context: Sequence[int], word: int) -> float:
-    """ln p(word | context). The context is of any length; what lies before a boundary in it is not seen."""
+    """ln p(word | context). The context may have any length; words before its last boundary are ignored."""
     context = list(context)
     if trie.boundary in context:
         last = len(context) - 1 - context[::-1].index(trie.boundary)
@@ -33,10 +33,10 @@ def log_prob(trie: Trie, context: Sequence[int], word: int) -> float:
 
 
 def _log_prob(trie: Trie, context: list[int], word: int) -> float:
-    node = find(trie, [*context, word])
+    node = find_node(trie, [*context, word])
     if node is not None:
         return float(trie.levels[len(context)].log_probs[node])
-    seen = find(trie, context)
+    seen = find_node(trie, context)
     level = trie.levels[len(context) - 1]
     assert level.log_backoffs is not None
     backoff = 0.0 if seen is None else float(level.log_backoffs[seen])
@@ -44,12 +44,12 @@ def _log_prob(trie: Trie, context: list[int], word: int) -> float:
 
 
 def log_probs(trie: Trie, ids: Sequence[int]) -> list[float]:
-    """Of each id after those before it, from the empty context on."""
+    """Compute ln p of each id given all previous ids."""
     return [log_prob(trie, ids[:t], ids[t]) for t in range(len(ids))]
 
 
 def assert_sound(trie: Trie) -> None:
-    """The arrays keep the promises of trie.py: sorted, dense at the bottom, links that lead where they should."""
+    """Assert the invariants of trie.py: sorted n-grams, all words in the first level, correct links."""
     assert np.array_equal(trie.levels[0].words, np.arange(trie.size))
     for k, level in enumerate(trie.levels):
         last = k == trie.order - 1

@@ -1,4 +1,4 @@
-"""Small encoders with every weight alive, and rows for them to read: padded, in segments, packed end to end."""
+"""Small encoders with large random weights, and inputs for them: padded, with segments, packed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from nextword.core.types import Inputs, Vocabulary
 from nextword.models import model_class
 
 SIZE, WINDOW, LAYERS = 61, 16, 3
-PAD = 1  # an id that no test's text holds
+PAD = 1  # never drawn as a token
 SPECIAL = {"[PAD]": PAD, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 VOCABULARY = Vocabulary(SIZE, 2, SPECIAL, end=3)
 SHAPE: dict[str, Any] = {"width": 24, "layers": LAYERS, "heads": 4, "window": WINDOW, "ffn_width": 40, "dropout": 0.0}
@@ -21,33 +21,33 @@ SLUGS = ["bert", "roberta", "albert", PRENORM]
 LENGTHS = [5, 1, 16, 3, 3, 7, 5, 12]
 
 
-def lively(network: nn.Module) -> None:
-    """Every parameter random and of some size, norms and biases too, so that none can hide."""
+def randomize(network: nn.Module) -> None:
+    """Make every parameter, including norms and biases, random and large enough to affect the output."""
     torch.manual_seed(3)
     for p in network.parameters():
         nn.init.normal_(p, std=0.3)
     with torch.no_grad():
         for module in network.modules():
             if isinstance(module, nn.LayerNorm):
-                module.weight.add_(1.0)  # or signals would fade from norm to norm, and mistakes with them
+                module.weight.add_(1.0)  # otherwise signals, and with them errors, would fade from norm to norm
 
 
-def made(slug: str, **more: Any) -> Any:
+def make_encoder(slug: str, **more: Any) -> Any:
     cls = model_class("roberta" if slug == PRENORM else slug)
     extra = {"embedding": 10} if slug == "albert" else {"norm_position": "before"} if slug == PRENORM else {}
     network = cls(cls.Config(**{**SHAPE, **extra, **more}), VOCABULARY).double()
-    lively(network)
+    randomize(network)
     return network.eval()
 
 
-def some(rows: int, steps: int) -> Tensor:
+def draw_ids(rows: int, steps: int) -> Tensor:
     torch.manual_seed(rows * 100 + steps)
     return torch.randint(5, SIZE, (rows, steps))
 
 
-def batch(slug: str, kind: str) -> Inputs:
+def make_inputs(slug: str, kind: str) -> Inputs:
     rows, steps = {"one": (1, 1), "odd": (3, 7), "window": (2, WINDOW), "padded": (4, 9), "segments": (3, 11)}[kind]
-    ids = some(rows, steps)
+    ids = draw_ids(rows, steps)
     inputs = Inputs(ids)
     if kind == "padded":
         inputs.token_mask = torch.arange(steps) < torch.tensor([9, 1, 4, 7]).unsqueeze(1)
@@ -57,21 +57,21 @@ def batch(slug: str, kind: str) -> Inputs:
     return inputs
 
 
-def close(got: Tensor, want: Tensor) -> None:
+def assert_close(got: Tensor, want: Tensor) -> None:
     torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
 # ------------------------------------------------------------------------------------------------ packed
 
 
-def texts() -> list[Tensor]:
-    return [some(1, n) + i for i, n in enumerate(LENGTHS) if n < 60]
+def draw_texts() -> list[Tensor]:
+    return [draw_ids(1, n) + i for i, n in enumerate(LENGTHS) if n < 60]
 
 
-def packed(each: list[Tensor], empty: bool = False) -> Inputs:
+def pack_texts(each: list[Tensor], empty: bool = False) -> Inputs:
     lengths = [0, *[t.shape[1] for t in each]]
     starts = torch.tensor(lengths).cumsum(0)
-    if empty:  # texts of no length: at the beginning, between and after
+    if empty:  # empty texts at the beginning, in the middle and at the end
         starts = torch.cat([starts[:1], starts[:4], starts[3:], starts[-1:], starts[-1:]])
     ids = torch.cat(each, 1).clamp(max=SIZE - 1)
     return Inputs(ids, starts=starts, segments=(ids % 2))

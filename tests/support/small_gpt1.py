@@ -1,4 +1,4 @@
-"""A small GPT-1 with every weight alive, and texts of few tokens to be framed for it."""
+"""A small GPT-1 with large random weights, and short texts to frame for it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ VOCABULARY = Vocabulary(SIZE, BEGIN, end=END)
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 16, "dropout": 0.0}
 
 
-def text(*ids: int) -> Encoding:
+def make_encoding(*ids: int) -> Encoding:
     n = len(ids)
     return Encoding(np.array(ids, np.int64), np.zeros((n, 2), np.int64), np.zeros(n, np.int64))
 
 
-def gpt1(**more: Any) -> GPT1:
-    """Every parameter of some size, so that none can hide."""
+def make_gpt1(**more: Any) -> GPT1:
+    """Make a GPT-1 whose parameters are all large enough to affect the output."""
     torch.manual_seed(5)
     network = GPT1(GPT1Config(**{**SHAPE, **more}), VOCABULARY)
     for p in network.parameters():
@@ -32,4 +32,4 @@ def gpt1(**more: Any) -> GPT1:
     return network.eval()
 
 
-A, B, C = text(1, 2, 3), text(7, 8), text(9)
+A, B, C = make_encoding(1, 2, 3), make_encoding(7, 8), make_encoding(9)

@@ -1,4 +1,4 @@
-"""A training job on ids made for it: the real loop, objective and run folder, without a text."""
+"""A training job on generated ids, with the real trainer, objective and run folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from nextword.training.trainer import run_gradient_phase
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 
 
-def small_job(
+def make_small_job(
     folder: Path,
     slug: str,
     model: dict[str, Any],
@@ -32,7 +32,7 @@ def small_job(
     stop: Callable[[], bool] = lambda: False,
     **phase: Any,
 ) -> Job:
-    """`folder` is made, or opened again to resume; `size` ids, of which the last is `begin`; the rest is the phase."""
+    """Create `folder`, or open it to resume. The last of the `size` ids is `begin`; `phase` has the rest."""
     tables = {"paper": {"slug": slug}, "tokenizer": {"kind": "bytes"}, "model": model, "phase": [phase]}
     recipe = parse_recipe(tables, "small")
     run = RunFolder(folder) if folder.exists() else RunFolder.create(folder, recipe, BYTES)
@@ -43,48 +43,48 @@ def small_job(
     return Job(network, recipe.phases[0], 0, streams[0], streams[1], True, run, torch.device("cpu"), stop)
 
 
-def trained(folder: Path, *args: Any, **phase: Any) -> tuple[Any, list[Event]]:
-    """The network, as it is kept, and the events."""
-    job = small_job(folder, *args, **phase)
+def train_small_job(folder: Path, *args: Any, **phase: Any) -> tuple[Any, list[Event]]:
+    """Train and return the network in evaluation mode, and the events."""
+    job = make_small_job(folder, *args, **phase)
     events = list(run_gradient_phase(job))
     return job.network.eval(), events
 
 
-def walk(size: int, length: int, seed: int = 0) -> np.ndarray:
-    """Ids that can be learnt a little: each is likely the one before, plus one."""
+def draw_walk(size: int, length: int, seed: int = 0) -> np.ndarray:
+    """Draw partly predictable ids: each is probably its predecessor plus one."""
     rng = np.random.default_rng(seed)
     steps = rng.choice([1, 1, 1, 2, 3], length)
     return (np.cumsum(steps) % size).astype(np.uint8)
 
 
-def events_of(found: Iterator[Event] | list[Event], kind: str) -> list[Event]:
-    return [event for event in found if event.kind == kind]
+def filter_events(events: Iterator[Event] | list[Event], kind: str) -> list[Event]:
+    return [event for event in events if event.kind == kind]
 
 
-# ------------------------------------------------------------------------------------------------ of one network
+# ------------------------------------------------------------------------------------------------ one LSTM
 
 SIZE = 12
 MODEL = {"width": 8}
 ROWS = {"kind": "rows", "rows": 4, "length": 5}
-TRAIN, VALIDATION = walk(SIZE - 1, 405), walk(SIZE - 1, 120, seed=1)
+TRAIN, VALIDATION = draw_walk(SIZE - 1, 405), draw_walk(SIZE - 1, 120, seed=1)
 
 
-def job(folder: Path, **phase: Any) -> Any:
-    """Of an LSTM on ids that can be learnt a little, unless the phase says otherwise."""
+def make_lstm_job(folder: Path, **phase: Any) -> Any:
+    """Make a job of an LSTM on partly predictable ids; `phase` overrides any setting."""
     options: dict[str, Any] = {"batches": ROWS, "valid": VALIDATION, "train": TRAIN, "save_every": 1e9, "log_every": 5}
     options |= phase
-    return small_job(folder, options.pop("slug", "lstm"), options.pop("model", MODEL), SIZE, **options)
+    return make_small_job(folder, options.pop("slug", "lstm"), options.pop("model", MODEL), SIZE, **options)
 
 
-def run(folder: Path, **phase: Any) -> tuple[Any, list[Event]]:
-    made = job(folder, **phase)
-    events = list(run_gradient_phase(made))
-    return made.network, events
+def run_lstm_job(folder: Path, **phase: Any) -> tuple[Any, list[Event]]:
+    job = make_lstm_job(folder, **phase)
+    events = list(run_gradient_phase(job))
+    return job.network, events
 
 
-def weights(network: nn.Module) -> dict[str, Tensor]:
+def copy_weights(network: nn.Module) -> dict[str, Tensor]:
     return {name: t.detach().clone() for name, t in network.state_dict().items()}
 
 
-def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+def are_equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)

@@ -1,4 +1,4 @@
-"""Pairs of a little language, for tests: every word of the target is that of the source written backwards."""
+"""Translation pairs of an artificial language: every target word is the reversed source word."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ WORDS = ("the", "king", "went", "up", "and", "saw", "water", "of", "his", "house
 
 
 def write_pairs(folder: Path, longest: int = 9) -> str:
-    """The files of three splits; what to call them."""
+    """Write the files of three splits; return the corpus name."""
     draw = np.random.default_rng(0)
     for split, count in (("train", 400), ("valid", 40), ("test", 70)):
         lines = [draw.choice(WORDS, draw.integers(2, longest)).tolist() for _ in range(count)]

@@ -1,9 +1,9 @@
-"""A little language for CoVe: words whose translations agree with the company that they keep, and random vectors.
+"""An artificial language for CoVe: translations depend on the context, and word vectors are random.
 
-    the bank with river3   →  theo banko witho c        every word ends as the group of the one that has a group asks,
-    an old coin7           →  ana olda c                and that one itself is written as "c", whichever it is
+    the bank with river3   →  theo banko witho c        every word takes the ending of the group of
+    an old coin7           →  ana olda c                the group member, which itself becomes "c"
 
-By its vector river3 is no nearer to river4 than to coin7. Who translates has to find out.
+The vector of river3 is no closer to river4 than to coin7, so a translator has to learn the groups.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ WRITTEN = 2 * (len(FILLERS) + 1) + 1 + len(FILLERS) + 1 + 2  # all words of both
 WIDTH = 16
 
 
-def sentence(draw: np.random.Generator, group: str, member: int) -> tuple[str, str]:
-    """A source and its target."""
+def draw_sentence(draw: np.random.Generator, group: str, member: int) -> tuple[str, str]:
+    """Draw a source and its target."""
     words = draw.choice(FILLERS, draw.integers(1, 3)).tolist()
     words.insert(draw.integers(len(words) + 1), "bank")
     at = draw.integers(len(words) + 1)
@@ -35,18 +35,18 @@ def sentence(draw: np.random.Generator, group: str, member: int) -> tuple[str, s
     return " ".join(words), " ".join(target)
 
 
-def sentences(n: int, seed: int, members: range = range(MEMBERS)) -> list[tuple[str, str, str]]:
-    """Sources, targets, and the group."""
+def draw_sentences(n: int, seed: int, members: range = range(MEMBERS)) -> list[tuple[str, str, str]]:
+    """Draw sources with their targets and groups."""
     draw = np.random.default_rng(seed)
     groups = draw.choice(GROUPS, n).tolist()
-    return [(*sentence(draw, group, int(draw.choice(members))), group) for group in groups]
+    return [(*draw_sentence(draw, group, int(draw.choice(members))), group) for group in groups]
 
 
-def furnished(folder: Path) -> Path:
-    """Pairs to translate (`pairs`), and vectors of all words of the sources and two more."""
+def write_cove_data(folder: Path) -> Path:
+    """Write translation pairs to `pairs`, and to vectors.txt the vectors of all source words and two more."""
     (folder / "pairs").mkdir(parents=True)
     for seed, (split, n) in enumerate((("train", 2000), ("valid", 50), ("test", 50))):
-        rows = sentences(n, seed)
+        rows = draw_sentences(n, seed)
         for at, side in enumerate(("xx", "yy")):
             (folder / "pairs" / f"{split}.{side}").write_text("".join(row[at] + "\n" for row in rows))
     draw = np.random.default_rng(5)
@@ -56,13 +56,13 @@ def furnished(folder: Path) -> Path:
     return folder
 
 
-def recipe_of(place: Path, *changes: str) -> Any:
+def load_cove_recipe(place: Path, *changes: str) -> Any:
     vectors = place / "vectors.txt"
     model = f"{{ vectors = '{vectors}', vector_width = {WIDTH}, encoder = 32, width = 32, output_words = {WRITTEN} }}"
     own = [f"phase.0.data={place / 'pairs'}:xx-yy", f"tokenizer.size={WRITTEN}", f"model={model}", "phase.0.steps=20"]
     return load_recipe("cove/tiny", [*own, "phase.0.validate_every=10000", *changes])
 
 
-def trained(place: Path, name: str, *changes: str) -> Path:
-    list(train_events(recipe_of(place, *changes), place / name, device="cpu"))
+def train_cove(place: Path, name: str, *changes: str) -> Path:
+    list(train_events(load_cove_recipe(place, *changes), place / name, device="cpu"))
     return place / name

@@ -1,4 +1,4 @@
-"""Back-off models as dictionaries, small enough that all can be done in the plainest way; id 0 is the boundary."""
+"""Back-off models as dictionaries, small enough for the simplest algorithms. Id 0 is the boundary."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Plain:
         return [self.p(word, context) for word in range(self.size)]
 
     def contexts(self) -> list[tuple[int, ...]]:
-        """Everything that can come before a word: the boundary only as the first."""
+        """All contexts of a word; the boundary can only come first."""
         return [(), *(gram for gram in self.probs if len(gram) < self.order and 0 not in gram[1:])]
 
 
-def witten_bell(sentences: list[list[int]], order: int, size: int) -> Plain:
-    """Interpolated Witten-Bell: p(w | h) = (c(h w) + t(h) p(w | h')) / (c(h) + t(h)), t(h) = kinds of words after h."""
+def estimate_witten_bell(sentences: list[list[int]], order: int, size: int) -> Plain:
+    """Interpolated Witten-Bell: p(w | h) = (c(h w) + t(h) p(w | h')) / (c(h) + t(h)), t(h) = distinct words after h."""
     counts: Counter[tuple[int, ...]] = Counter()
     for words in sentences:
         line = [0, *words, 0]
@@ -55,7 +55,7 @@ def witten_bell(sentences: list[list[int]], order: int, size: int) -> Plain:
     return model
 
 
-def as_trie(model: Plain) -> Trie:
+def to_trie(model: Plain) -> Trie:
     grams = [sorted(gram for gram in model.probs if len(gram) == n) for n in range(1, model.order + 1)]
     places = [{gram: at for at, gram in enumerate(level)} for level in grams]
     levels = []
@@ -72,7 +72,7 @@ def as_trie(model: Plain) -> Trie:
     return Trie(levels, 0)
 
 
-def as_plain(trie: Trie) -> Plain:
+def to_plain(trie: Trie) -> Plain:
     model = Plain(trie.order, trie.size, {}, {})
     for k, level in enumerate(trie.levels):
         for at, gram in enumerate(map(tuple, trie.ngrams(k).tolist())):

@@ -1,4 +1,4 @@
-"""A made language of two topics: a sentence keeps to one of them, and says so by a few of its many words alone."""
+"""An artificial language with two topics: each sentence has one, shown by only a few of its words."""
 
 from __future__ import annotations
 
@@ -9,23 +9,25 @@ WORDS = 30  # of a topic
 COMMON = ("the", "a", "of", "and", "to", "in", "it", "is", "was", "on", "at", "by", "so", "as")
 
 
-def words_of(topic: str) -> list[str]:
+def list_topic_words(topic: str) -> list[str]:
     return [f"{TOPICS[topic]}{i}" for i in range(WORDS)]
 
 
-def sentence(draw: random.Random, topic: str, length: int = 10, share: float = 0.8) -> str:
-    own = words_of(topic)
+def draw_sentence(draw: random.Random, topic: str, length: int = 10, share: float = 0.8) -> str:
+    own = list_topic_words(topic)
     return " ".join(draw.choice(own) if draw.random() < share else draw.choice(COMMON) for _ in range(length))
 
 
-def text(sentences: int, seed: int = 0) -> str:
-    """To learn the language from: no label is in it."""
+def draw_text(sentences: int, seed: int = 0) -> str:
+    """Draw unlabeled text for language-model training."""
     draw = random.Random(seed)
-    return "".join(sentence(draw, draw.choice([*TOPICS])) + " .\n" for _ in range(sentences))
+    return "".join(draw_sentence(draw, draw.choice([*TOPICS])) + " .\n" for _ in range(sentences))
 
 
-def labelled(n: int, seed: int, share: float = 0.25) -> list[tuple[str, str]]:
-    """Sentences with their topics, which few of their words tell."""
+def draw_labeled_sentences(n: int, seed: int, share: float = 0.25) -> list[tuple[str, str]]:
+    """Draw sentences with their topics, which only few of their words reveal."""
     draw = random.Random(seed)
     topics = [list(TOPICS)[i % 2] for i in range(n)]
-    return [(f"{sentence(draw, topic, 8, share)} {draw.choice(words_of(topic))}", topic) for topic in topics]
+    return [
+        (f"{draw_sentence(draw, topic, 8, share)} {draw.choice(list_topic_words(topic))}", topic) for topic in topics
+    ]

@@ -1,4 +1,4 @@
-"""Small labelled data, and runs of small networks to be transferred, made without training."""
+"""Small labeled data sets, and run folders of small untrained networks to fine-tune."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 
 FILLER = ("the", "a", "king", "queen", "house", "river", "went", "saw", "old", "new", "and", "of", "to", "in", "far")
-COLOURS = ("red", "blue")
+COLORS = ("red", "blue")
 SPECS: dict[str, dict[str, Any]] = {
     "bert": {"kind": "wordpiece", "size": 200},
     "roberta": {"kind": "bpe", "size": 400, "marks": True},
@@ -27,7 +27,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "xlnet": {"kind": "wordpiece", "size": 200},
     "elmo": {"kind": "lexicon", "size": 200},
 }
-WRITE: dict[str, dict[str, Any]] = {  # those that make texts from sources
+WRITE: dict[str, dict[str, Any]] = {  # sequence-to-sequence networks
     "t5": {"kind": "unigram", "size": 150, "sentinels": 4},
     "seq2seq": {"kind": "words", "size": 200},
 }
@@ -47,50 +47,50 @@ SHAPES: dict[str, dict[str, Any]] = {
 }
 
 
-def sentence(draw: random.Random, *words: str, length: tuple[int, int] = (3, 10)) -> str:
-    """Some words, and these among them."""
+def draw_sentence(draw: random.Random, *words: str, length: tuple[int, int] = (3, 10)) -> str:
+    """Draw filler words and insert the given words at random positions."""
     chosen = draw.choices(FILLER, k=draw.randint(*length))
     for word in words:
         chosen.insert(draw.randrange(len(chosen) + 1), word)
     return " ".join(chosen)
 
 
-def coloured(n: int, seed: int = 0) -> list[tuple[str, str]]:
-    """Texts with the colour that occurs in each."""
+def draw_color_texts(n: int, seed: int = 0) -> list[tuple[str, str]]:
+    """Draw texts, each labeled with the color that it names."""
     draw = random.Random(seed)
-    return [(sentence(draw, colour), colour) for colour in draw.choices(COLOURS, k=n)]
+    return [(draw_sentence(draw, color), color) for color in draw.choices(COLORS, k=n)]
 
 
-def paired(n: int, seed: int = 0) -> list[tuple[str, str, str]]:
-    """Two texts that name a colour each, and the second one's."""
+def draw_color_pairs(n: int, seed: int = 0) -> list[tuple[str, str, str]]:
+    """Draw pairs of texts that each name a color, labeled with the color of the second text."""
     draw = random.Random(seed)
     rows = []
     for _ in range(n):
-        a, b = draw.choice(COLOURS), draw.choice(COLOURS)
-        rows.append((sentence(draw, a, length=(1, 4)), sentence(draw, b, length=(1, 4)), b))
+        a, b = draw.choice(COLORS), draw.choice(COLORS)
+        rows.append((draw_sentence(draw, a, length=(1, 4)), draw_sentence(draw, b, length=(1, 4)), b))
     return rows
 
 
-def counted(n: int, seed: int = 0) -> list[tuple[str, float]]:
-    """Texts, and how many of their words are red; with a little noise, so that the numbers are many."""
+def draw_color_counts(n: int, seed: int = 0) -> list[tuple[str, float]]:
+    """Draw texts labeled with their number of red words, plus noise that makes the labels distinct."""
     draw = random.Random(seed)
-    found = []
+    rows = []
     for _ in range(n):
         k = draw.randint(0, 4)
-        found.append((sentence(draw, *["red"] * k), k + round(draw.uniform(-0.1, 0.1), 3)))
-    return found
+        rows.append((draw_sentence(draw, *["red"] * k), k + round(draw.uniform(-0.1, 0.1), 3)))
+    return rows
 
 
-def written(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
+def write_table(path: Path, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> Path:
     with path.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, *rows])
     return path
 
 
-def run_of(folder: Path, slug: str = "bert", seed: int = 0, more: Sequence[str] = (), **model: Any) -> Path:
-    """A run folder of an untrained network over a tokenizer that knows all words above, and those of `more` texts."""
+def make_run(folder: Path, slug: str = "bert", seed: int = 0, more: Sequence[str] = (), **model: Any) -> Path:
+    """Create the run folder of an untrained network; its tokenizer knows all words above and those of `more` texts."""
     draw = random.Random(5)
-    texts = [*(sentence(draw, *COLOURS) for _ in range(200)), *more]
+    texts = [*(draw_sentence(draw, *COLORS) for _ in range(200)), *more]
     spec = (SPECS | WRITE)[slug]
     tokenizer = train_tokenizer(spec, texts)
     shape = {**SHAPES.get(slug, SHAPE), **model}
@@ -104,11 +104,11 @@ def run_of(folder: Path, slug: str = "bert", seed: int = 0, more: Sequence[str] 
     return folder
 
 
-def furnished(folder: Path) -> Path:
-    """The folder, with a run of each network above and labelled files: of a colour, of a pair, of a count."""
+def make_transfer_folder(folder: Path) -> Path:
+    """Fill the folder with a run of each network in SPECS and the files color.csv, pair.csv and count.csv."""
     for slug in SPECS:
-        run_of(folder / slug, slug)
-    written(folder / "colour.csv", ["text", "label"], coloured(300))
-    written(folder / "pair.csv", ["text", "second", "label"], paired(300))
-    written(folder / "count.csv", ["text", "label"], counted(300))
+        make_run(folder / slug, slug)
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(300))
+    write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(300))
+    write_table(folder / "count.csv", ["text", "label"], draw_color_counts(300))
     return folder

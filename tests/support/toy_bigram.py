@@ -1,4 +1,4 @@
-"""A model that learns by counting and has a file of its own: what the n-gram will be to the loop, in thirty lines."""
+"""A complete model that trains by counting and saves its own file format."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Bigram(Network):
         self.counts = torch.zeros(vocabulary.size, vocabulary.size)
 
     def check(self, train: Any, options: Any) -> None:
-        """Nothing can be wrong."""
+        """Accept any training text and options."""
 
     def count(self, train: Any, valid: Any, options: Any) -> Iterator[dict[str, float]]:
         ids = torch.from_numpy(np.concatenate([[self.vocabulary.begin], train.ids.astype(np.int64)]))

@@ -1,4 +1,4 @@
-"""The parts of the generation contract that toy models in tests share."""
+"""The part of the generation contract that toy models in tests share."""
 
 from __future__ import annotations
 

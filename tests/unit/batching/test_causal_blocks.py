@@ -14,7 +14,7 @@ from nextword.core.errors import DataError, InvalidSetting, NextwordError
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.training.trainer import Trainer, run_gradient_phase
-from tests.support.small_job import small_job, walk
+from tests.support.small_job import draw_walk, make_small_job
 
 IDS = np.arange(103, dtype=np.uint16)
 
@@ -108,8 +108,15 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
     for rows, accumulate in ((8, 1), (2, 4)):
         phase = {**PHASE, "batches": {"kind": "blocks", "rows": rows, "length": 8, "order": "sequential"}, "steps": 3}
         phase["optimizer"] = {"kind": "sgd", "rate": 0.5}  # Adam would blow rounding up where a gradient is zero
-        job = small_job(
-            tmp_path / str(rows), "gpt2", MODEL, 30, walk(29, 600), walk(29, 100), **phase, accumulate=accumulate
+        job = make_small_job(
+            tmp_path / str(rows),
+            "gpt2",
+            MODEL,
+            30,
+            draw_walk(29, 600),
+            draw_walk(29, 100),
+            **phase,
+            accumulate=accumulate,
         )
         list(run_gradient_phase(job))
         weights.append(job.network.state_dict())
@@ -120,7 +127,7 @@ def test_accumulated_batches_equal_one_large_batch(tmp_path: Path) -> None:
 def test_compiling_and_checkpointing_need_attention_blocks(tmp_path: Path) -> None:
     for key in ("compile", "checkpointing"):
         phase = {"steps": 1, key: True}
-        job = small_job(tmp_path / key, "lstm", {"width": 8}, 30, walk(29, 300), None, **phase)
+        job = make_small_job(tmp_path / key, "lstm", {"width": 8}, 30, draw_walk(29, 300), None, **phase)
         with pytest.raises(NextwordError, match=key):
             Trainer(job)
 

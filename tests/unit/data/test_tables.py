@@ -13,7 +13,7 @@ from nextword.data.tables import Columns, Table, explain_columns, guess_columns,
 from nextword.tasks.datasets.questions import read_questions
 from nextword.tasks.text_data import read_one
 from tests.support.errors import raises
-from tests.support.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 
 ROWS = [(f"review {i} is {'good' if i % 2 else 'bad'}", "up" if i % 2 else "down") for i in range(40)]
 
@@ -91,7 +91,7 @@ def test_read_without_suffix_goes_by_the_first_line(tmp_path: Path, content: str
 
 
 def test_read_labeled_table_without_suffix(tmp_path: Path) -> None:
-    path = written(tmp_path / "rows.csv", ["text", "label"], ROWS)
+    path = write_table(tmp_path / "rows.csv", ["text", "label"], ROWS)
     wanted = read_one(str(path))
     (tmp_path / "rows").write_bytes(path.read_bytes())
     actual = read_one(str(tmp_path / "rows"))
@@ -167,7 +167,7 @@ def test_read_file_without_header_raises(tmp_path: Path) -> None:
     path.write_text("".join(f"{text},{i / 4}\n" for i, (text, _) in enumerate(ROWS)))
     with pytest.raises(NextwordError, match=r"'0\.0'"):
         read_one(str(path))
-    named = read_one(str(written(path, ["words", "mood"], ROWS)))  # unusual names are still names
+    named = read_one(str(write_table(path, ["words", "mood"], ROWS)))  # unusual names are still names
     assert any("text 'words', label 'mood'" in note for note in named.notes)
     assert sum(map(len, named.splits.values())) == 40
 
@@ -193,7 +193,7 @@ def test_guess_columns_with_repeated_column_raises() -> None:
 
 
 def test_transfer_on_a_fraction_with_one_class_raises(tmp_path: Path) -> None:
-    run_of(tmp_path / "bert")
-    data = str(written(tmp_path / "c.csv", ["text", "label"], coloured(40)))
+    make_run(tmp_path / "bert")
+    data = str(write_table(tmp_path / "c.csv", ["text", "label"], draw_color_texts(40)))
     with pytest.raises(NextwordError, match=r"1 of 36.*'(red|blue)'"):
         transfer.run("bert/finetune", tmp_path / "bert", data, tmp_path / "out", changes=["task.train_fraction=0.01"])

@@ -30,11 +30,11 @@ from nextword.models.awd_lstm import AWDLSTM
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU, LSTM, RNN
 from nextword.run_folder import RunFolder
-from tests.support.small_job import small_job, trained, walk
+from tests.support.small_job import draw_walk, make_small_job, train_small_job
 
 SIZE = 9
-TRAIN = walk(SIZE - 1, 2650, seed=1)
-IDS = walk(SIZE - 1, 23, seed=2)
+TRAIN = draw_walk(SIZE - 1, 2650, seed=1)
+IDS = draw_walk(SIZE - 1, 23, seed=2)
 
 
 def network(cls: Any = LSTM, **config: Any) -> Any:
@@ -132,7 +132,7 @@ def test_dynamic_nats_equal_the_update_by_hand(cls: Any, pull: float) -> None:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
 def test_dynamic_nats_on_a_gpu_with_cuda_graphs_are_the_same(cls: Any) -> None:
-    model, ids = network(cls, embedding=6), walk(SIZE - 1, 203, seed=2)
+    model, ids = network(cls, embedding=6), draw_walk(SIZE - 1, 203, seed=2)
     statistics = collect_statistics(model, TRAIN)
     expected = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), statistics), ids)
     there = collect_statistics(model.cuda(), TRAIN)
@@ -204,7 +204,7 @@ def test_cache_works_on_dynamic_evaluation() -> None:
 
 
 def run_folder(folder: Path) -> tuple[RunFolder, Any]:
-    job = small_job(
+    job = make_small_job(
         folder, "lstm", {"width": 6}, SIZE, TRAIN, optimizer={"kind": "sgd", "rate": 0.1}, batches={"rows": 2}, steps=1
     )
     job.run.save_model(job.network.save)
@@ -273,8 +273,8 @@ def test_settings_with_an_impossible_value_are_rejected(settings: dict[str, Any]
 @pytest.mark.parametrize("kind", ["rms", "sgd"])
 def test_dynamic_evaluation_learns_a_repetitive_text(tmp_path: Path, kind: str) -> None:
     """Trained on counting up by one, two or three; tested on a text that repeats one figure."""
-    train = walk(20, 4000, seed=3)
-    model, _ = trained(
+    train = draw_walk(20, 4000, seed=3)
+    model, _ = train_small_job(
         tmp_path / "run", "lstm", {"width": 16}, 21, train, batches={"kind": "rows", "rows": 16, "length": 20},
         optimizer={"kind": "adam", "rate": 0.01}, steps=60, log_every=60, save_every=1e9,
     )  # fmt: skip

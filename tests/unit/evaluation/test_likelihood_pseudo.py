@@ -12,18 +12,18 @@ from nextword.evaluation.likelihood import evaluate_stream
 from nextword.generation.infilling import HIDDEN
 from nextword.lm.completion import score_completions
 from nextword.lm.masked import MaskedLM
-from tests.support.masked_models import PAIRS, TEXTS, alone, model
+from tests.support.masked_models import PAIRS, TEXTS, compute_token_nats, make_model
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
 def lm(request: pytest.FixtureRequest) -> MaskedLM:
-    return model(*request.param)
+    return make_model(*request.param)
 
 
 def test_score_hides_every_token_in_turn(lm: MaskedLM) -> None:
     for text, score in zip(TEXTS, lm.score_many(TEXTS), strict=True):
         ids = lm.tokenizer.encode(text).ids
-        assert score.nats == pytest.approx(sum(alone(lm, ids, t) for t in range(len(ids))), rel=1e-4)
+        assert score.nats == pytest.approx(sum(compute_token_nats(lm, ids, t) for t in range(len(ids))), rel=1e-4)
         assert (score.tokens, score.words, score.bytes) == (len(ids), len(text.split()), len(text))
         assert (score.kind, score.context, score.stride) == (PSEUDO, lm.room, 1)
 
@@ -33,19 +33,21 @@ def test_score_reads_the_given_text_without_hiding_it(lm: MaskedLM) -> None:
     score = lm.score(" sat", given="the cat")
     first = len(lm.tokenizer.encode("the cat").ids)
     assert score.tokens == len(whole) - first
-    assert score.nats == pytest.approx(sum(alone(lm, whole, t) for t in range(first, len(whole))), rel=1e-4)
+    assert score.nats == pytest.approx(
+        sum(compute_token_nats(lm, whole, t) for t in range(first, len(whole))), rel=1e-4
+    )
 
 
 @pytest.mark.parametrize(("context", "stride"), [(5, 1), (5, 3), (8, 8), (4, 2)])
 def test_windows_have_the_hidden_token_near_the_middle(context: int, stride: int) -> None:
-    lm = model()
+    lm = make_model()
     ids = np.concatenate([lm.tokenizer.encode(text).ids for text in TEXTS])
     nats = lm.windowed_nats(ids, context, stride)
     for t in range(len(ids)):
         begin = (t - (context - stride) // 2) // stride * stride
         begin = min(max(begin, 0), len(ids) - context)
         assert begin <= t < begin + context
-        assert nats[t] == pytest.approx(alone(lm, ids[begin : begin + context], t - begin), rel=1e-4)
+        assert nats[t] == pytest.approx(compute_token_nats(lm, ids[begin : begin + context], t - begin), rel=1e-4)
 
 
 def test_stream_nats_separates_documents_and_skips_their_ends(lm: MaskedLM) -> None:
@@ -58,11 +60,11 @@ def test_stream_nats_separates_documents_and_skips_their_ends(lm: MaskedLM) -> N
 
 
 def test_windows_are_at_most_as_long_as_in_training() -> None:
-    assert model(window=24).room == 22
-    assert model(window=24, longest=12).room == 10
-    assert model(window=24, longest=99).room == 22
+    assert make_model(window=24).room == 22
+    assert make_model(window=24, longest=12).room == 10
+    assert make_model(window=24, longest=99).room == 22
     with pytest.raises(NextwordError):
-        model(window=5)
+        make_model(window=5)
 
 
 def test_evaluate_stream_of_a_masked_model_scores_a_sample(lm: MaskedLM) -> None:
@@ -86,7 +88,7 @@ def test_evaluate_stream_of_a_masked_model_scores_a_sample(lm: MaskedLM) -> None
 
 
 def test_hide_in_stream_counts_first_choices() -> None:
-    lm = model()
+    lm = make_model()
     ids = np.concatenate([lm.tokenizer.encode(text).ids for text in TEXTS])
     found = lm.hide_in_stream(ids, np.arange(len(ids)))
     for t in (0, 3, len(ids) - 1):
@@ -97,4 +99,4 @@ def test_hide_in_stream_counts_first_choices() -> None:
 
 def test_score_completions_needs_likelihoods() -> None:
     with pytest.raises(Unsupported):
-        score_completions(model(), [" sat"], ["the cat"])
+        score_completions(make_model(), [" sat"], ["the cat"])

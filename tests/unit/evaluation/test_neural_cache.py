@@ -25,7 +25,7 @@ from nextword.lm.causal import CausalLM
 from nextword.models.awd_lstm import AWDLSTM
 from nextword.models.nplm import NPLM
 from nextword.models.rnn import GRU, LSTM, RNN
-from tests.support.small_job import BYTES, trained
+from tests.support.small_job import BYTES, train_small_job
 from tests.support.toy_bigram import Bigram, Config
 
 SIZE = 12
@@ -185,7 +185,7 @@ def test_cache_helps_with_recurring_names(tmp_path: Any) -> None:
         drawn = np.random.default_rng(seed).integers(0, names, count)
         return np.array([w for n in drawn for _ in range(8) for w in (*frame[:2], n, *frame[2:])], np.uint8)
 
-    model, _ = trained(
+    model, _ = train_small_job(
         tmp_path / "run", "lstm", {"width": 16}, 45, passages(100, 0),
         batches={"kind": "rows", "rows": 16, "length": 20}, optimizer={"kind": "adam", "rate": 0.01}, steps=150,
         log_every=60, save_every=1e9,

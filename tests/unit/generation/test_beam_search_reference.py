@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from nextword.core.types import Beam
 from nextword.generation.beam_search import beam_search, largest_in_order, largest_sorted
-from tests.support.reference_beam import slow_search
+from tests.support.reference_beam import search_slowly
 from tests.support.toy_models import ToyModel
 
 seeds = st.integers(0, 10_000)
@@ -108,7 +108,7 @@ def test_beam_search_equals_the_reference_for_every_rule_and_shape(
     written = [[1, 2, 1, 2][: row + seed % 2] for row in range(rows)]
     rest: Any = {"n": n, "preceding": written, "forbidden": banned, "min_length": least}
     args = how, length, END if ends else None
-    same(beam_search(model, *model.start(rows), *args, **rest), slow_search(model, *model.start(rows), *args, **rest))
+    same(beam_search(model, *model.start(rows), *args, **rest), search_slowly(model, *model.start(rows), *args, **rest))
 
 
 @pytest.mark.usefixtures("asked")
@@ -120,7 +120,7 @@ def test_beam_search_equals_the_reference_with_ties(width: int, dtype: torch.dty
         model = Random(5000, seed, dtype)
         how = Beam(width, 0.6)
         args = how, 12, END
-        want = slow_search(model, *model.start(3), *args)
+        want = search_slowly(model, *model.start(3), *args)
         same(beam_search(model, *model.start(3), *args), want)
         assert any(one.complete for row in want for one in row)
 
@@ -154,7 +154,7 @@ def test_stopping_when_certain_changes_nothing(
     model = Trigram(5, seed, grain)
     how = replace(how, width=width)
     early = beam_search(model, *model.start(2), how, length, END, n=n)
-    late = slow_search(model, *model.start(2), how, length, END, n=n, patient=True)
+    late = search_slowly(model, *model.start(2), how, length, END, n=n, patient=True)
     for mine, theirs in zip(early, late, strict=True):
         assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], rel=1e-9)
 
@@ -207,7 +207,7 @@ def test_gpu_slots_halve_when_half_of_the_searches_are_finished(monkeypatch: pyt
     model.table[:, 1:, 3] = torch.tensor(0.0).log()
     last = torch.tensor([0, 1, 0, 2, 0, 0])
     found = beam_search(model, last, model.start(6)[1], Beam(2), 20, END)
-    want = slow_search(model, last, model.start(6)[1], Beam(2), 20, END)
+    want = search_slowly(model, last, model.start(6)[1], Beam(2), 20, END)
     same(found, want)
     model.rows = 0
     beam_search(model, last, model.start(6)[1], Beam(2), 20, END)
@@ -223,7 +223,7 @@ def test_state_is_not_copied_if_rows_stay() -> None:
         reordered.append(rows.tolist())
         return {"before": state["before"][rows], "none": None}
 
-    want = slow_search(model, *model.start(2), Beam(3), 10)
+    want = search_slowly(model, *model.start(2), Beam(3), 10)
     model.reorder = reorder
     beam_search(model, *model.start(2), Beam(1), 10)
     assert reordered == []

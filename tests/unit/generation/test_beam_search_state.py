@@ -16,7 +16,7 @@ from nextword.layers import kv_cache
 from nextword.models.base import CausalNetwork
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.gpt3 import GPT3, GPT3Config
-from tests.support.reference_beam import slow_search
+from tests.support.reference_beam import search_slowly
 from tests.support.toy_models import ToyModel
 
 SIZE = 31
@@ -54,7 +54,7 @@ def test_beam_with_own_reordering_matches_generic_reordering(
     for how in (Beam(4), Beam(3, 1.0), Beam(4, groups=2)):
         got = beam_search(net, *prompt(net, lengths), how, length, 7)
         if how.groups == 1:
-            want = slow_search(net, *prompt(net, lengths), how, length, 7)
+            want = search_slowly(net, *prompt(net, lengths), how, length, 7)
         else:
             plain: Any = type("Plain", (ToyModel,), {"step": net.step, "start": net.start, "window": net.window})()
             want = beam_search(plain, *prompt(net, lengths), how, length, 7)

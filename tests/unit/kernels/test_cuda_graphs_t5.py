@@ -15,7 +15,7 @@ from nextword.kernels import cuda_graphs as t5_steps
 from nextword.layers import kv_cache
 from nextword.models.base import CausalNetwork, Network
 from nextword.models.t5 import T5, T5Config
-from tests.support.reference_beam import slow_search
+from tests.support.reference_beam import search_slowly
 
 SIZE = 23
 DEVICES = ["cpu", "cuda"]
@@ -69,7 +69,7 @@ def test_a_beam_finds_the_same_as_rows_that_are_taken(
                 assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], abs=1e-4)
             apart += len({len(each[0].ids) for each in got}) > 1
     assert apart or len(lengths) == 1
-    want = slow_search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
+    want = search_slowly(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
     got = beam_search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
     assert [[one.ids for one in each] for each in got] == [[one.ids for one in each] for each in want]
 

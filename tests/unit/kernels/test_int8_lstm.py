@@ -27,7 +27,7 @@ from nextword.tasks.encoding import require_encoder, require_trainable
 from nextword.training.device import quantize
 from nextword.training.trainer import Trainer
 from tests.support.errors import raises
-from tests.support.small_job import small_job, walk
+from tests.support.small_job import draw_walk, make_small_job
 
 SHAPE: dict[str, Any] = {"embedding": 20, "width": 36, "layers": 3}
 VOCABULARY = Vocabulary(50, 0)
@@ -258,7 +258,7 @@ def test_refused(tmp_path: Path) -> None:
     for core in ("gru", "qrnn"):
         with raises(InvalidSetting, key="model.bits"):
             AWDConfig(cell=core, bits=8)
-    job = small_job(tmp_path / "run", "awd-lstm", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
+    job = make_small_job(tmp_path / "run", "awd-lstm", {**SHAPE, "bits": 8}, 30, draw_walk(29, 300), None, steps=1)
     with raises(InvalidSetting, key="model.bits"):
         Trainer(job)
     network = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY)

@@ -22,7 +22,7 @@ from nextword.layers.output.maxent_ngram import DirectConnections
 from nextword.models.rnn import GRU, LSTM, RNN
 from nextword.training.trainer import run_gradient_phase
 from tests.support.errors import raises
-from tests.support.small_job import events_of, small_job, trained, walk
+from tests.support.small_job import draw_walk, filter_events, make_small_job, train_small_job
 
 V, WIDTH, SIZE = 7, 3, 1 << 20
 KINDS: dict[str, dict[str, Any]] = {
@@ -217,8 +217,8 @@ def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:
         "initialization": {"kind": "uniform", "scale": 0.1}, "clip": 1.0, "steps": 20, "log_every": 5,
         "validate_every": 10,
     }  # fmt: skip
-    ids, valid = walk(19, 500), walk(19, 200, seed=1)
-    whole, events = trained(tmp_path / "whole", "rnn", model, 20, ids, valid, **phase)
+    ids, valid = draw_walk(19, 500), draw_walk(19, 200, seed=1)
+    whole, events = train_small_job(tmp_path / "whole", "rnn", model, 20, ids, valid, **phase)
     asked = 0
 
     def stop() -> bool:
@@ -226,9 +226,9 @@ def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:
         asked += 1
         return asked == 7
 
-    list(run_gradient_phase(small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, stop=stop, **phase)))
-    again, more = trained(tmp_path / "cut", "rnn", model, 20, ids, valid, **phase)
-    assert events_of(more, "valid")[-1].values["valid"] == events_of(events, "valid")[-1].values["valid"]
+    list(run_gradient_phase(make_small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, stop=stop, **phase)))
+    again, more = train_small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, **phase)
+    assert filter_events(more, "valid")[-1].values["valid"] == filter_events(events, "valid")[-1].values["valid"]
     for name, value in whole.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
     assert (whole.readout.table == 0).any()  # never touched: not filled with noise
@@ -255,8 +255,8 @@ def test_a_network_of_one_unit_learns_trigrams(tmp_path: Path) -> None:
         model: dict[str, Any] = {"width": 1, "readout": {"kind": "classes"}}
         if order:
             model["direct"] = {"size": 100_000, "order": order, "scale": 2.0}
-        _, events = trained(tmp_path / str(order), "rnn", model, words + 1, ids[:1300], ids[1300:], **phase)
-        nats[order] = events_of(events, "valid")[-1].values["valid"]
+        _, events = train_small_job(tmp_path / str(order), "rnn", model, words + 1, ids[:1300], ids[1300:], **phase)
+        nats[order] = filter_events(events, "valid")[-1].values["valid"]
     assert nats[3] < 1.0, nats  # the noise alone is half a nat
     assert min(nats[0], nats[2]) > 1.4, nats
 

@@ -17,7 +17,7 @@ from nextword.training.schedules import Progress, Schedule
 from nextword.training.train import train_events
 from nextword.training.trainer import Trainer
 from tests.support.errors import raises
-from tests.support.small_job import events_of, small_job, trained, walk
+from tests.support.small_job import draw_walk, filter_events, make_small_job, train_small_job
 
 SIZE = 40
 READOUTS: dict[str, dict[str, Any]] = {
@@ -39,10 +39,10 @@ PHASE: dict[str, Any] = {
 
 @pytest.mark.parametrize("kind", READOUTS)
 def test_training_prepares_learns_saves_and_loads(kind: str, tmp_path: Path) -> None:
-    train_ids, valid = walk(SIZE - 1, 4000), walk(SIZE - 1, 600, seed=1)
+    train_ids, valid = draw_walk(SIZE - 1, 4000), draw_walk(SIZE - 1, 600, seed=1)
     model = {"width": 24, "readout": READOUTS[kind]}
-    network, events = trained(tmp_path / "run", "lstm", model, SIZE, train_ids, valid, **PHASE)
-    nats = [event.values["valid"] for event in events_of(events, "valid")]
+    network, events = train_small_job(tmp_path / "run", "lstm", model, SIZE, train_ids, valid, **PHASE)
+    nats = [event.values["valid"] for event in filter_events(events, "valid")]
     assert nats[-1] < 0.8 * np.log(SIZE)  # validation is exact, so also for layers trained on samples
     if kind != "mixture":
         buffers = [b for name, b in network.readout.named_buffers() if name.endswith("prepared")]
@@ -64,11 +64,11 @@ def test_a_resumed_run_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> No
         asked += 1
         return asked == 17
 
-    data = (walk(SIZE - 1, 2000), walk(SIZE - 1, 600, seed=1))
+    data = (draw_walk(SIZE - 1, 2000), draw_walk(SIZE - 1, 600, seed=1))
     phase = {**PHASE, "log_every": 1, "steps": 30}
-    straight, _ = trained(tmp_path / "straight", "rnn", model, SIZE, *data, **phase)
-    trained(tmp_path / "broken", "rnn", model, SIZE, *data, stop=stop, **phase)
-    broken, _ = trained(tmp_path / "broken", "rnn", model, SIZE, *data, **phase)
+    straight, _ = train_small_job(tmp_path / "straight", "rnn", model, SIZE, *data, **phase)
+    train_small_job(tmp_path / "broken", "rnn", model, SIZE, *data, stop=stop, **phase)
+    broken, _ = train_small_job(tmp_path / "broken", "rnn", model, SIZE, *data, **phase)
     for name, tensor in straight.state_dict().items():
         assert torch.equal(tensor, broken.state_dict()[name]), name
 
@@ -76,7 +76,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> No
 def test_classes_come_from_the_training_text(tmp_path: Path) -> None:
     """The commonest id is alone in its class, whatever its number."""
     ids = np.where(np.arange(4000) % 2, 31, np.arange(4000) % 39).astype(np.uint8)
-    job = small_job(tmp_path / "run", "rnn", {"width": 8, "readout": {"kind": "classes"}}, SIZE, ids, **PHASE)
+    job = make_small_job(tmp_path / "run", "rnn", {"width": 8, "readout": {"kind": "classes"}}, SIZE, ids, **PHASE)
     Trainer(job).begin()
     classes = job.network.readout.classes_of
     assert (classes == classes[31]).sum() == 1
@@ -85,14 +85,14 @@ def test_classes_come_from_the_training_text(tmp_path: Path) -> None:
 
 def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
     model = {"width": 8, "readout": {"kind": "tree"}}
-    job = small_job(
-        tmp_path / "run", "rnn", model, SIZE, walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
+    job = make_small_job(
+        tmp_path / "run", "rnn", model, SIZE, draw_walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
     )
     with raises(InvalidSetting, key="initial.bias"):
         Trainer(job)
     model = {"width": 8, "readout": {"kind": "sampled"}}
-    job = small_job(
-        tmp_path / "other", "rnn", model, SIZE, walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
+    job = make_small_job(
+        tmp_path / "other", "rnn", model, SIZE, draw_walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
     )
     trainer = Trainer(job)
     trainer.begin()
@@ -101,7 +101,7 @@ def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["gru", "awd-lstm"])
 def test_other_networks_take_them_too(slug: str, tmp_path: Path) -> None:
-    job = small_job(tmp_path / "run", "rnn", {}, SIZE, walk(30, 900), **PHASE)
+    job = make_small_job(tmp_path / "run", "rnn", {}, SIZE, draw_walk(30, 900), **PHASE)
     model = {"embedding": 8, "width": 8, "layers": 1, "tied": False, "readout": READOUTS["adaptive"]}
     cls = model_class(slug)
     network = cls(cls.Config(**model), job.network.vocabulary).eval()

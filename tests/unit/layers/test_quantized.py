@@ -18,7 +18,7 @@ from nextword.models.gpt1 import GPT1, GPT1Config
 from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.training.trainer import Trainer, run_gradient_phase
 from tests.support.errors import raises
-from tests.support.small_job import small_job, walk
+from tests.support.small_job import draw_walk, make_small_job
 
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
 
@@ -90,14 +90,14 @@ def test_a_network_in_eight_bits_says_nearly_the_same(cls: type, config: type, t
 def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
     with raises(InvalidSetting, key="model.bits"):
         GPT2Config(bits=4)
-    job = small_job(tmp_path / "run", "gpt2", {**SHAPE, "bits": 8}, 30, walk(29, 300), None, steps=1)
+    job = make_small_job(tmp_path / "run", "gpt2", {**SHAPE, "bits": 8}, 30, draw_walk(29, 300), None, steps=1)
     with raises(InvalidSetting, key="model.bits"):
         Trainer(job)
 
 
 def test_a_run_is_laid_out_in_eight_bits_once(tmp_path: Path) -> None:
     phase = {"steps": 5, "batches": {"kind": "blocks", "rows": 2, "length": 12}}
-    job = small_job(tmp_path / "run", "gpt2", SHAPE, 257, walk(256, 300), None, **phase)
+    job = make_small_job(tmp_path / "run", "gpt2", SHAPE, 257, draw_walk(256, 300), None, **phase)
     list(run_gradient_phase(job))
     job.run.seal(finished=True)
     made = convert(tmp_path / "run", tmp_path / "small", ["model.bits=8"])

@@ -28,8 +28,8 @@ from nextword.tasks.tagging import encode_sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import Words
 from nextword.training.trainer import run_gradient_phase
-from tests.support.small_job import TRAIN, VALIDATION, equal, job, weights
-from tests.support.tiny_transfer import coloured, run_of, written
+from tests.support.small_job import TRAIN, VALIDATION, are_equal, copy_weights, make_lstm_job
+from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 
 TOKENIZER = Words([f"w{i}" for i in range(20)])
 TEXT = "w3 w1 w4 w1 w5 w9 w2\nw6 w5 w3"
@@ -63,15 +63,15 @@ def test_backward_training_equals_forward_training_on_reversed_text(tmp_path: Pa
     options = {"steps": 12, "batches": batches, "optimizer": {"kind": "adam", "rate": 0.02}}
     found = []
     for name, model, turn in (("back", {"width": 8, "backward": True}, 1), ("ahead", {"width": 8}, -1)):
-        one = job(tmp_path / name, model=model, train=TRAIN[::turn], valid=VALIDATION[::turn], **options)
+        one = make_lstm_job(tmp_path / name, model=model, train=TRAIN[::turn], valid=VALIDATION[::turn], **options)
         events = list(run_gradient_phase(one))
         losses = [(e.values.get("loss"), e.values.get("valid")) for e in events]
-        found.append((losses, weights(one.network)))
+        found.append((losses, copy_weights(one.network)))
     assert found[0][0] == found[1][0]
-    assert equal(found[0][1], found[1][1])
-    one = job(tmp_path / "other", **options)
+    assert are_equal(found[0][1], found[1][1])
+    one = make_lstm_job(tmp_path / "other", **options)
     list(run_gradient_phase(one))
-    assert not equal(weights(one.network), found[0][1])
+    assert not are_equal(copy_weights(one.network), found[0][1])
 
 
 # ------------------------------------------------------------------------------------------------ texts
@@ -139,10 +139,10 @@ def test_backward_frames_are_reversed_between_their_marks() -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("both")
-    data = written(folder / "colour.csv", ["text", "label"], coloured(120))
+    data = write_table(folder / "color.csv", ["text", "label"], draw_color_texts(120))
     changes = ["phase.0.optimizer.rate=1e-2", "phase.0.epochs=1", "task.chunk=4", "phase.0.batches.length=0"]
     for name, model in (("ahead", {}), ("back", {"backward": True})):
-        run_of(folder / f"{name}-lm", "lstm", **model)
+        make_run(folder / f"{name}-lm", "lstm", **model)
         transfer.run("bert/finetune", folder / f"{name}-lm", str(data), folder / name, changes=changes, device="cpu")
     return folder
 
@@ -181,7 +181,7 @@ def test_backward_question_answering_is_unsupported() -> None:
 
 def test_probabilities_of_several_runs_are_averaged(runs: Path) -> None:
     ahead, back = (load(runs / name, device="cpu") for name in ("ahead", "back"))
-    texts = [text for text, _ in coloured(7, seed=4)]
+    texts = [text for text, _ in draw_color_texts(7, seed=4)]
     both = AveragedClassifier([ahead, back]).predict(texts)
     for one, a, b in zip(both, ahead.predict(texts), back.predict(texts), strict=True):
         expected = {k: (a.probabilities[k] + b.probabilities[k]) / 2 for k in a.probabilities}
@@ -195,8 +195,8 @@ def test_probabilities_of_several_runs_are_averaged(runs: Path) -> None:
 
 
 def test_averaging_runs_with_other_labels_is_rejected(runs: Path, tmp_path: Path) -> None:
-    rows = [(text, "crimson" if label == "red" else label) for text, label in coloured(60)]
-    data = written(tmp_path / "other.csv", ["text", "label"], rows)
+    rows = [(text, "crimson" if label == "red" else label) for text, label in draw_color_texts(60)]
+    data = write_table(tmp_path / "other.csv", ["text", "label"], rows)
     transfer.run(
         "bert/finetune", runs / "ahead-lm", str(data), tmp_path / "o", changes=["phase.0.steps=1"], device="cpu"
     )

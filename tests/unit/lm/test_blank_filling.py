@@ -27,7 +27,7 @@ from nextword.lm.loading import wrap_network
 from nextword.models.bert import BERT
 from nextword.models.glm import GLM, GLMConfig
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.masked_models import TOKENIZERS, lively
+from tests.support.masked_models import TOKENIZERS, make_network
 
 TEXT = "the ___ sat on the ___ ."
 TOKENIZERS = {**TOKENIZERS, "plain": train_tokenizer({"kind": "bytes"}, ())}
@@ -35,7 +35,7 @@ NOTHING = torch.zeros(6, dtype=torch.bool)
 
 
 def model(kind: str, window: int = 40) -> CausalLM:
-    lm = wrap_network(lively(GLM, TOKENIZERS[kind], window=window), TOKENIZERS[kind])
+    lm = wrap_network(make_network(GLM, TOKENIZERS[kind], window=window), TOKENIZERS[kind])
     assert isinstance(lm, CausalLM)
     return lm
 
@@ -256,7 +256,7 @@ def test_invalid_requests_are_rejected(lm: CausalLM) -> None:
 
 
 def test_infill_of_other_models_is_unsupported() -> None:
-    other = wrap_network(lively(BERT, TOKENIZERS["wordpiece"], window=24), TOKENIZERS["wordpiece"])
+    other = wrap_network(make_network(BERT, TOKENIZERS["wordpiece"], window=24), TOKENIZERS["wordpiece"])
     assert not other.can_infill
     with pytest.raises(Unsupported) as unsupported:
         other.infill("the ___")

@@ -13,12 +13,12 @@ from nextword.lm.embedding import parse_layers
 from nextword.lm.masked import MaskedLM
 from nextword.models.rnn import GRU
 from nextword.tokenizers import vocabulary
-from tests.support.masked_models import PAIRS, TEXTS, TOKENIZERS, model
+from tests.support.masked_models import PAIRS, TEXTS, TOKENIZERS, make_model
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
 def lm(request: pytest.FixtureRequest) -> MaskedLM:
-    return model(*request.param)
+    return make_model(*request.param)
 
 
 def test_embed_of_packed_texts_equals_embed_of_each_alone(lm: MaskedLM) -> None:
@@ -45,7 +45,7 @@ def test_embed_pooling_equals_hand_computation(lm: MaskedLM) -> None:
 
 
 def test_embed_of_a_long_text_reads_equal_parts() -> None:
-    lm = model()
+    lm = make_model()
     ids = lm.tokenizer.encode("the cat sat on the mat . " * 6).ids
     assert 22 < len(ids) <= 44
     parts = [lm.tokenizer.decode(part) for part in np.array_split(ids, 2)]

@@ -21,12 +21,12 @@ from nextword.models.bert import BERT
 from nextword.models.xlnet import XLNet
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.masked_models import PAIRS, TALE, TEXTS, TOKENIZERS, alone, lively, model
+from tests.support.masked_models import PAIRS, TALE, TEXTS, TOKENIZERS, compute_token_nats, make_model, make_network
 
 
 @pytest.fixture(params=PAIRS, ids=lambda pair: pair[0].__name__)
 def lm(request: pytest.FixtureRequest) -> MaskedLM:
-    return model(*request.param)
+    return make_model(*request.param)
 
 
 class Spelled:
@@ -117,7 +117,7 @@ def test_fill_of_raw_tokens_equals_the_networks_probabilities(lm: MaskedLM) -> N
     ids = [*lm.tokenizer.encode("the").ids, *encode_part(lm.tokenizer, " sat on the mat")]
     place = len(lm.tokenizer.encode("the").ids)
     target = int(encode_part(lm.tokenizer, " cat")[0])
-    wanted = alone(lm, np.insert(np.array(ids), place, target), place)
+    wanted = compute_token_nats(lm, np.insert(np.array(ids), place, target), place)
     name = lm.tokenizer.piece(target).decode()
     assert -np.log(next(g.probability for g in guesses if g.text == name)) == pytest.approx(wanted, rel=1e-4)
 
@@ -150,7 +150,7 @@ def test_fill_finds_a_learned_word_of_several_pieces() -> None:
     """A network that always says the same text: the blank in it is the word that is missing."""
     tokenizer = TOKENIZERS["wordpiece"]
     text = tokenizer.encode("the cats sat onto the door").ids.tolist()
-    bert = lively(BERT, tokenizer)
+    bert = make_network(BERT, tokenizer)
 
     class Knows(Network):
         window, device, widths, frame = 32, torch.device("cpu"), (1,), bert.frame
@@ -191,7 +191,7 @@ def test_fill_reads_the_nearest_tokens_of_a_long_text(lm: MaskedLM) -> None:
 
 def test_xlnet_fills_blanks_and_embeds_bidirectionally() -> None:
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, TALE * 20)
-    lm = wrap_network(lively(XLNet, tokenizer, ffn_width=32, memory=8), tokenizer)
+    lm = wrap_network(make_network(XLNet, tokenizer, ffn_width=32, memory=8), tokenizer)
     assert isinstance(lm, CausalLM)
     assert {"generate", "fill"} <= lm.can
     assert lm.next("the", "sat on the mat", k=3) != lm.next("the", "slept", k=3)

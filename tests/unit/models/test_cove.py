@@ -25,21 +25,21 @@ from nextword.tasks.plan import make_plan
 from nextword.tasks.text_data import read_text_data
 from nextword.training.train import build_network, build_tokenizer, train_events
 from tests.support.task_models import build_model
-from tests.support.tiny_cove import WIDTH, WRITTEN, furnished, recipe_of, sentences, trained
-from tests.support.tiny_transfer import coloured, paired, written
+from tests.support.tiny_cove import WIDTH, WRITTEN, draw_sentences, load_cove_recipe, train_cove, write_cove_data
+from tests.support.tiny_transfer import draw_color_pairs, draw_color_texts, write_table
 
 QUICK = ("task.width=8", "phase.0.batches.rows=16", "phase.0.epochs=1")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = furnished(tmp_path_factory.mktemp("cove") / "place")
+    folder = write_cove_data(tmp_path_factory.mktemp("cove") / "place")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-        trained(folder, "run")
-    rows = [(source, group) for source, _, group in sentences(80, 3)]
-    written(folder / "group.csv", ["text", "label"], rows)
-    written(folder / "pair.csv", ["text", "second", "label"], paired(80))
+        train_cove(folder, "run")
+    rows = [(source, group) for source, _, group in draw_sentences(80, 3)]
+    write_table(folder / "group.csv", ["text", "label"], rows)
+    write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(80))
     return folder
 
 
@@ -114,7 +114,7 @@ def test_gone_on_with_without_the_file(place: Path, tmp_path: Path) -> None:
     vectors = tmp_path / "vectors.txt"
     vectors.write_bytes((place / "vectors.txt").read_bytes())
     asked = iter(range(100))
-    recipe = recipe_of(place, f"model.vectors={vectors}")
+    recipe = load_cove_recipe(place, f"model.vectors={vectors}")
     list(train_events(recipe, tmp_path / "run", device="cpu", stop=lambda: next(asked) >= 6))
     vectors.unlink()
     list(train_events(None, tmp_path / "run", resume=True, device="cpu"))
@@ -144,12 +144,12 @@ def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: P
     bytes_ = ["tokenizer={ kind = 'bytes' }", f"model.vectors={tmp_path / 'queen.txt'}"]
     for changes in (["model.vector_width=8"], ["model.vectors=none.txt"], ["model.reverse_source=true"], bytes_):
         with pytest.raises(NextwordError):
-            list(train_events(recipe_of(place, *changes), tmp_path / "run", device="cpu"))
+            list(train_events(load_cove_recipe(place, *changes), tmp_path / "run", device="cpu"))
         assert not (tmp_path / "run").exists()
 
 
 def test_without_a_file_vectors_are_random_and_as_fixed(place: Path) -> None:
-    recipe = recipe_of(place, "model.vectors=''")
+    recipe = load_cove_recipe(place, "model.vectors=''")
     tokenizer = build_tokenizer(recipe, nextword.data.parallel.open_parallel(f"{place / 'pairs'}:xx-yy"))
     network = build_network(recipe, tokenizer)
     network.load_pretrained_embeddings()
@@ -247,10 +247,10 @@ def test_from_scratch_has_the_vectors_and_nothing_else(place: Path) -> None:
 
 
 def test_any_network_can_be_under_it(tmp_path: Path) -> None:
-    from tests.support.tiny_transfer import run_of
+    from tests.support.tiny_transfer import make_run
 
-    run_of(tmp_path / "bert")
-    data = written(tmp_path / "colour.csv", ["text", "label"], coloured(80))
+    make_run(tmp_path / "bert")
+    data = write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(80))
     for features in ("''", "1"):
         changes = [*QUICK, f"task.features={features}"]
         out = tmp_path / f"out{features.strip(chr(39))}"

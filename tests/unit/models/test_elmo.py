@@ -21,7 +21,7 @@ from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.words import Words
 from tests.support.errors import raises
-from tests.support.small_job import small_job, walk
+from tests.support.small_job import draw_walk, make_small_job
 
 WORDS = ["the", "cat", "sat", "on", "mat", "a", "dog", "ran", "far", "away"]
 SMALL: dict[str, Any] = {
@@ -238,8 +238,8 @@ def test_what_cannot_be_is_said() -> None:
 
 
 def test_a_model_of_one_side_is_not_trained_on_two(tmp_path: Any) -> None:
-    job = small_job(tmp_path / "run", "lstm", {"width": 4}, 12, walk(11, 100), batches={"rows": 2, "length": 5},
-                    objective={"kind": "bidirectional"}, steps=2)  # fmt: skip
+    phase = {"batches": {"rows": 2, "length": 5}, "objective": {"kind": "bidirectional"}, "steps": 2}
+    job = make_small_job(tmp_path / "run", "lstm", {"width": 4}, 12, draw_walk(11, 100), **phase)
     from nextword.training.trainer import run_gradient_phase
 
     with raises(Unsupported, ability="bidirectional"):

@@ -13,12 +13,12 @@ from nextword.core.protocols import Encoder, Infilling
 from nextword.core.types import Encoding, Inputs, Vocabulary
 from nextword.tokenizers.special_tokens import Marks
 from tests.support.errors import raises
-from tests.support.small_encoders import SLUGS, VOCABULARY, batch, close, made
+from tests.support.small_encoders import SLUGS, VOCABULARY, assert_close, make_encoder, make_inputs
 
 
 def test_what_layers_share() -> None:
     """As many weights as they must be, and unshared layers with the same weights are the shared one."""
-    networks = {share: made("albert", sharing=share) for share in ("none", "attention", "feed-forward", "all")}
+    networks = {share: make_encoder("albert", sharing=share) for share in ("none", "attention", "feed-forward", "all")}
     counts = {share: sum(p.numel() for p in n.parameters()) for share, n in networks.items()}
     attend = 4 * (24 * 24 + 24) + 2 * 24
     feed = 24 * 40 + 40 + 40 * 24 + 24 + 2 * 24
@@ -26,7 +26,7 @@ def test_what_layers_share() -> None:
     assert counts["feed-forward"] == counts["all"] + 2 * attend
     assert counts["none"] == counts["all"] + 2 * (attend + feed)
     state = networks["all"].state_dict()
-    inputs = batch("albert", "segments")
+    inputs = make_inputs("albert", "segments")
     want = networks["all"].hidden(inputs, None)[0]
     for share in ("none", "attention", "feed-forward"):
         named = networks[share].state_dict()
@@ -37,7 +37,7 @@ def test_what_layers_share() -> None:
             named[name] = state[source]
         networks[share].load_state_dict(named)
         for a, b in zip(networks[share].hidden(inputs, None)[0], want, strict=True):
-            close(a, b)
+            assert_close(a, b)
     with torch.no_grad():  # and the layers are indeed apart
         networks["none"].attending[1].attention.out.weight.mul_(2.0)
     assert (networks["none"].hidden(inputs, None)[0][1] - want[1]).abs().max() == 0
@@ -46,10 +46,10 @@ def test_what_layers_share() -> None:
 
 @pytest.mark.parametrize("slug", SLUGS)
 def test_saved_and_loaded_it_is_the_same(slug: str, tmp_path: Path) -> None:
-    network = made(slug).float()
+    network = make_encoder(slug).float()
     assert network.save(tmp_path) == ["model.safetensors"]
     again = type(network).load(tmp_path, network.config, VOCABULARY)
-    inputs = batch(slug, "padded")
+    inputs = make_inputs(slug, "padded")
     assert torch.equal(again.hidden(inputs, None)[0][-1], network.hidden(inputs, None)[0][-1])
     assert isinstance(again, Encoder)
     assert isinstance(again, Infilling)
@@ -63,17 +63,17 @@ def encoding(*ids: int) -> Encoding:
 def test_frames_written_out() -> None:
     a, b = encoding(10, 11, 12), encoding(20, 21)
     for slug in ("bert", "albert"):
-        framed = made(slug).frame(a, b)
+        framed = make_encoder(slug).frame(a, b)
         assert framed.ids.tolist() == [2, 10, 11, 12, 3, 20, 21, 3]
         assert framed.segments is not None
         assert framed.segments.tolist() == [0, 0, 0, 0, 0, 1, 1, 1]
         assert (framed.pooled_position, framed.text_spans) == (0, ((1, 4), (5, 7)))
-    framed = made("roberta").frame(a, b)
+    framed = make_encoder("roberta").frame(a, b)
     assert framed.ids.tolist() == [2, 10, 11, 12, 3, 3, 20, 21, 3]
     assert framed.segments is None
-    single = made("bert").frame(encoding(*range(10, 40)))
+    single = make_encoder("bert").frame(encoding(*range(10, 40)))
     assert single.ids.tolist() == [2, *range(10, 24), 3]
-    assert made("bert").frames("choose", [a, b, a])[1].ids.tolist() == [2, 10, 11, 12, 3, 10, 11, 12, 3]
+    assert make_encoder("bert").frames("choose", [a, b, a])[1].ids.tolist() == [2, 10, 11, 12, 3, 10, 11, 12, 3]
 
 
 def test_marks_by_either_familys_names() -> None:
@@ -87,7 +87,7 @@ def test_marks_by_either_familys_names() -> None:
 
 
 def test_too_long_a_text_is_refused() -> None:
-    network = made("bert")
+    network = make_encoder("bert")
     with raises(InvalidSetting, key="model.window"):
         network.hidden(Inputs(torch.zeros(1, 17, dtype=torch.long)), None)
     ids = torch.zeros(1, 40, dtype=torch.long)
@@ -98,10 +98,10 @@ def test_too_long_a_text_is_refused() -> None:
 
 def test_what_cannot_be_is_said() -> None:
     with raises(InvalidSetting, key="model.sharing"):
-        made("albert", sharing="half")
+        make_encoder("albert", sharing="half")
     with raises(InvalidSetting, key="model.width"):
-        made("bert", width=10)
-    roberta = made("roberta")
+        make_encoder("bert", width=10)
+    roberta = make_encoder("roberta")
     assert roberta.next_sentence is None
     with raises(Unsupported, ability="pooled"):
         roberta.pooled(torch.zeros(1, 24, dtype=torch.float64))

@@ -26,11 +26,25 @@ from nextword.models.gpt2 import GPT2, GPT2Config
 from nextword.models.nplm import NPLM, NPLMConfig
 from nextword.models.rnn import LSTM, RecurrentConfig
 from tests.support.errors import raises
-from tests.support.small_gpt1 import BEGIN, DELIMITER, END, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1, text
+from tests.support.small_gpt1 import (
+    BEGIN,
+    DELIMITER,
+    END,
+    EXTRACT,
+    SHAPE,
+    SIZE,
+    START,
+    VOCABULARY,
+    A,
+    B,
+    C,
+    make_encoding,
+    make_gpt1,
+)
 
 
 def run_of(n: int, first: int = 0) -> Encoding:
-    return text(*range(first, first + n))
+    return make_encoding(*range(first, first + n))
 
 
 def shown(frames: list[FramedText]) -> list[list[int]]:
@@ -41,7 +55,7 @@ def shown(frames: list[FramedText]) -> list[list[int]]:
 
 
 def test_gpt1_frames_token_by_token() -> None:
-    network = resize_embeddings(gpt1(), 3)
+    network = resize_embeddings(make_gpt1(), 3)
     assert shown(network.frames("classify", [A])) == [[START, 1, 2, 3, EXTRACT]]
     assert shown(network.frames("entail", [A, B])) == [[START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT]]
     assert shown(network.frames("similar", [A, B])) == [
@@ -70,7 +84,7 @@ def test_without_an_end_nothing_stands_between() -> None:
 
 
 def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
-    for network in (resize_embeddings(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
+    for network in (resize_embeddings(make_gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
         for frame, texts in ((network.frame(A), [A]), (network.frame(A, B), [A, B]), (network.frame(B, A), [B, A])):
             assert frame.pooled_position == len(frame.ids) - 1
             assert frame.segments is None
@@ -78,12 +92,12 @@ def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
 
 
 def test_empty_texts_have_empty_parts() -> None:
-    network = resize_embeddings(gpt1(), 3)
-    assert network.frame(text()).ids.tolist() == [START, EXTRACT]
-    frame = network.frame(A, text())
+    network = resize_embeddings(make_gpt1(), 3)
+    assert network.frame(make_encoding()).ids.tolist() == [START, EXTRACT]
+    frame = network.frame(A, make_encoding())
     assert frame.ids.tolist() == [START, 1, 2, 3, DELIMITER, EXTRACT]
     assert frame.text_spans == ((1, 4), (5, 5))
-    assert GPT2(GPT2Config(**SHAPE), VOCABULARY).frame(text()).pooled_position == 0
+    assert GPT2(GPT2Config(**SHAPE), VOCABULARY).frame(make_encoding()).pooled_position == 0
 
 
 def test_every_network_of_today_that_encodes_can_frame() -> None:
@@ -92,18 +106,18 @@ def test_every_network_of_today_that_encodes_can_frame() -> None:
         cls = model_class(slug)
         if hasattr(cls, "encode"):
             assert callable(getattr(cls, "frame", None)), slug
-    assert isinstance(gpt1(), Encoder)
+    assert isinstance(make_gpt1(), Encoder)
 
 
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("entail", 1), ("similar", 3), ("choose", 2)])
 def test_a_task_says_how_many_texts_it_is_about(task: str, count: int) -> None:
     with pytest.raises(DataError):
-        resize_embeddings(gpt1(), 3).frames(task, [A] * count)
+        resize_embeddings(make_gpt1(), 3).frames(task, [A] * count)
 
 
 def test_unknown_tasks_are_named_with_the_known() -> None:
     with raises(UnknownName, name="translate"):
-        gpt1().frames("translate", [A])
+        make_gpt1().frames("translate", [A])
     with raises(UnknownName, name="translate"):
         combine("translate", torch.zeros(1, 1, 2))
 
@@ -129,7 +143,7 @@ def test_the_longer_loses_until_both_fit() -> None:
 
 
 def test_texts_are_cut_at_their_end_to_the_window() -> None:
-    network = resize_embeddings(gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
+    network = resize_embeddings(make_gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
     frame = network.frame(run_of(40))
     assert frame.ids.tolist() == [START, *range(14), EXTRACT]
     assert frame.text_spans == ((1, 15),)
@@ -146,7 +160,7 @@ def test_texts_are_cut_at_their_end_to_the_window() -> None:
 
 
 def test_what_is_cut_can_be_read_at_once() -> None:
-    for network in (resize_embeddings(gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
+    for network in (resize_embeddings(make_gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
         inputs, _ = collate(network.frames("choose", [run_of(40), run_of(30), B]), BEGIN)
         assert inputs.ids.shape[1] == 16
         network.encode(inputs)
@@ -162,7 +176,7 @@ def test_where_no_position_ends_nothing_is_cut() -> None:
 
 
 def test_a_window_that_holds_no_text_is_refused() -> None:
-    network = resize_embeddings(gpt1(window=4), 3)
+    network = resize_embeddings(make_gpt1(window=4), 3)
     assert network.frame(A).text_spans == ((1, 3),)
     with raises(InvalidSetting, key="model.window"):
         network.frame(A, B)
@@ -172,7 +186,7 @@ def test_a_window_that_holds_no_text_is_refused() -> None:
 
 
 def test_a_batch_is_padded_at_the_end() -> None:
-    network = resize_embeddings(gpt1(), 3)
+    network = resize_embeddings(make_gpt1(), 3)
     inputs, pooled_position = collate([network.frame(A, B), network.frame(C)], pad=47)
     assert inputs.ids.tolist() == [
         [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
@@ -203,8 +217,8 @@ def test_segments_are_padded_too_and_must_be_all_or_none() -> None:
 def test_a_batch_says_what_each_frame_says_alone(kind: str) -> None:
     torch.manual_seed(5)
     made = {"gpt2": lambda: GPT2(GPT2Config(**SHAPE), VOCABULARY), "lstm": lambda: LSTM(RecurrentConfig(8), VOCABULARY)}
-    network: Any = resize_embeddings(gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
-    frames = [network.frame(A, B), network.frame(C), network.frame(run_of(12)), network.frame(text(), A)]
+    network: Any = resize_embeddings(make_gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
+    frames = [network.frame(A, B), network.frame(C), network.frame(run_of(12)), network.frame(make_encoding(), A)]
     inputs, pooled_position = collate(frames, pad=3)
     together = take_positions(network.encode(inputs)[0][-1], pooled_position)
     for frame, vector in zip(frames, together, strict=True):
@@ -223,7 +237,7 @@ def test_combining_by_hand() -> None:
 
 @torch.no_grad()
 def test_likeness_does_not_depend_on_the_order() -> None:
-    network = resize_embeddings(gpt1(), 3)
+    network = resize_embeddings(make_gpt1(), 3)
 
     def read(task: str, *texts: Encoding) -> torch.Tensor:
         inputs, pooled_position = collate(network.frames(task, texts), BEGIN)
@@ -231,11 +245,11 @@ def test_likeness_does_not_depend_on_the_order() -> None:
 
     torch.testing.assert_close(read("similar", A, B), read("similar", B, A))
     assert not torch.allclose(read("entail", A, B), read("entail", B, A), atol=1e-2)
-    assert read("choose", A, B, C, text(4)).shape == (3, 24)
+    assert read("choose", A, B, C, make_encoding(4)).shape == (3, 24)
 
 
 def test_what_follows_is_the_texts_own_tokens() -> None:
-    network = resize_embeddings(gpt1(), 3)
+    network = resize_embeddings(make_gpt1(), 3)
     inputs, _ = collate([network.frame(A, B), network.frame(C)], pad=47)
     skip = IGNORE
     assert next_token_targets(inputs, SIZE).tolist() == [

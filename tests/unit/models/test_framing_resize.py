@@ -31,14 +31,14 @@ from nextword.recipe import load_recipe
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from tests.support.errors import raises
-from tests.support.small_gpt1 import BEGIN, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, gpt1
+from tests.support.small_gpt1 import BEGIN, EXTRACT, SHAPE, SIZE, START, VOCABULARY, A, B, C, make_gpt1
 
 # ------------------------------------------------------------------------------------------------ growing
 
 
 @torch.no_grad()
 def test_growing_changes_no_bit_of_what_was_known() -> None:
-    network = gpt1()
+    network = make_gpt1()
     ids, lengths = torch.randint(0, SIZE, (3, 15)), torch.tensor([15, 15, 15])
     h, _ = network.encode(Inputs(ids))
     before = (
@@ -68,7 +68,7 @@ def test_growing_changes_no_bit_of_what_was_known() -> None:
 
 @torch.no_grad()
 def test_the_new_tokens_have_rows_of_their_own() -> None:
-    network = resize_embeddings(gpt1(), 3)
+    network = resize_embeddings(make_gpt1(), 3)
     ids = torch.tensor([[START, 1, EXTRACT, SIZE - 1]])
     rows = torch.stack(
         [network.extra.weight[0], network.embedding.weight[1], network.extra.weight[2], network.embedding.weight[-1]]
@@ -82,17 +82,17 @@ def test_the_new_tokens_have_rows_of_their_own() -> None:
 
 
 def test_new_rows_are_drawn_as_the_paper_draws() -> None:
-    network = gpt1()
+    network = make_gpt1()
     resize_embeddings(network, 2000, torch.Generator().manual_seed(1))
     assert network.extra.weight.std().item() == pytest.approx(0.02, rel=0.02)
     assert network.extra.weight.mean().item() == pytest.approx(0, abs=5e-4)
-    again = resize_embeddings(gpt1(), 2000, torch.Generator().manual_seed(1))
+    again = resize_embeddings(make_gpt1(), 2000, torch.Generator().manual_seed(1))
     assert torch.equal(again.extra.weight, network.extra.weight)
     kept = network.extra.weight.detach().clone()
     resize_embeddings(network, 5)
     assert network.config.extra_tokens == 2005
     assert torch.equal(network.extra.weight[:2000], kept)
-    assert network.num_parameters() == gpt1().num_parameters() + 2005 * 24
+    assert network.num_parameters() == make_gpt1().num_parameters() + 2005 * 24
     torch.manual_seed(2)
     made = GPT1(GPT1Config(**SHAPE, extra_tokens=2000), VOCABULARY)  # from the start
     assert made.extra is not None
@@ -100,7 +100,7 @@ def test_new_rows_are_drawn_as_the_paper_draws() -> None:
 
 
 def test_gradients_reach_the_new_rows_and_the_old() -> None:
-    network = resize_embeddings(gpt1(), 3)
+    network = resize_embeddings(make_gpt1(), 3)
     inputs, pooled_position = collate(network.frames("similar", [A, B]), BEGIN)
     combine("similar", take_positions(network.encode(inputs)[0][-1], pooled_position)).square().sum().backward()
     assert network.extra.weight.grad is not None
@@ -111,7 +111,7 @@ def test_gradients_reach_the_new_rows_and_the_old() -> None:
 
 def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
     """L₃ = L₂ + λ L₁ (eq. 5), λ = 0.5, as fine-tuning will put the parts together."""
-    network = resize_embeddings(gpt1(), 3).train()
+    network = resize_embeddings(make_gpt1(), 3).train()
     head = nn.Linear(24, 2)
     optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], 0.01)
     inputs, pooled_position = collate([network.frame(A, B), network.frame(B, C)], BEGIN)
@@ -130,7 +130,7 @@ def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
 
 
 def test_ready_grows_once_and_only_where_it_must() -> None:
-    network = add_missing_tokens(gpt1())
+    network = add_missing_tokens(make_gpt1())
     rows = network.extra.weight
     assert network.config.extra_tokens == 3
     assert add_missing_tokens(network).extra.weight is rows
@@ -140,16 +140,16 @@ def test_ready_grows_once_and_only_where_it_must() -> None:
 
 def test_what_cannot_grow_says_why() -> None:
     with raises(InvalidSetting, key="model.extra_tokens"):
-        gpt1().frame(A)
+        make_gpt1().frame(A)
     with raises(Unsupported, ability="extra tokens"):
         resize_embeddings(GPT2(GPT2Config(**SHAPE), VOCABULARY), 3)
     with raises(InvalidSetting, key="n"):
-        resize_embeddings(gpt1(), -1)
+        resize_embeddings(make_gpt1(), -1)
     with raises(Unsupported, ability="extra tokens"):
         resize_embeddings(GPT1(GPT1Config(**SHAPE, bits=8), VOCABULARY), 3)
     with raises(InvalidSetting, key="model.extra_tokens"):
         GPT1Config(**SHAPE, extra_tokens=-1)
-    network = gpt1()
+    network = make_gpt1()
     assert resize_embeddings(network, 0).config.extra_tokens == 0
     assert network.extra is None
 

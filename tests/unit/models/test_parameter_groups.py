@@ -24,8 +24,8 @@ from nextword.tokenizers import vocabulary
 from nextword.training.events import STEP
 from nextword.training.optimizers import Optimizer, TrainableLayers, make_optimizer
 from nextword.training.trainer import run_gradient_phase
-from tests.support.small_job import MODEL, equal, job, run, weights
-from tests.support.tiny_transfer import SPECS, coloured, run_of, written
+from tests.support.small_job import MODEL, are_equal, copy_weights, make_lstm_job, run_lstm_job
+from tests.support.tiny_transfer import SPECS, draw_color_texts, make_run, write_table
 
 MARKS = {"<unk>": 0, "[MASK]": 3, "[CLS]": 4, "[SEP]": 5, "<sep>": 6, "<cls>": 7}
 WORDS = Vocabulary(40, 1, MARKS, 2, [b" a"] * 40)
@@ -116,11 +116,11 @@ def test_a_step_is_as_long_as_the_rate_of_its_group() -> None:
     optimizer = make_optimizer(
         network.parameters(), {"kind": "sgd", "rate": 1.0, "layer_discount": 2.0}, groups(network)
     )
-    before = weights(network)
+    before = copy_weights(network)
     for p in network.parameters():
         p.grad = torch.ones_like(p)
     optimizer_step(optimizer, 0.8)
-    moved = {name: float((before[name] - t).mean()) for name, t in weights(network).items()}
+    moved = {name: float((before[name] - t).mean()) for name, t in copy_weights(network).items()}
     by_hand = {"embedding": 0.2, "layers": 0.4, "readout": 0.8}
     assert moved == pytest.approx({name: by_hand[name.split(".")[0]] for name in moved}, rel=1e-5)
 
@@ -162,7 +162,7 @@ def test_what_cannot_be_is_refused(optimizer: dict[str, Any]) -> None:
 
 def test_the_log_has_the_rate_of_the_highest_group(tmp_path: Path) -> None:
     table = {"kind": "adam", "rate": 0.02, "layer_discount": 2.6}
-    _, events = run(tmp_path / "run", optimizer=table, steps=5)
+    _, events = run_lstm_job(tmp_path / "run", optimizer=table, steps=5)
     assert next(event.values["rate"] for event in events if event.kind == STEP) == 0.02
 
 
@@ -182,10 +182,10 @@ OPTIMIZERS = [
 def test_what_rests_does_not_move_at_all(
     tmp_path: Path, optimizer: dict[str, Any], trains: int, moves: set[str]
 ) -> None:
-    made = job(tmp_path / "run", optimizer=optimizer, trainable_groups=trains, steps=12, clip=0.5)
-    before = weights(made.network)
+    made = make_lstm_job(tmp_path / "run", optimizer=optimizer, trainable_groups=trains, steps=12, clip=0.5)
+    before = copy_weights(made.network)
     list(run_gradient_phase(made))
-    after = weights(made.network)
+    after = copy_weights(made.network)
     moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert moved == ({"embedding", "layers", "readout"} if moves == {"all"} else moves)
     assert all(p.requires_grad for p in made.network.parameters())  # the next phase may want it
@@ -273,23 +273,23 @@ keep = "last"
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("stages")
     (folder / "stages.toml").write_text(STAGES)
-    written(folder / "colour.csv", ["text", "label"], coloured(150))
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(150))
     for slug in SPECS:
-        run_of(folder / slug, slug)
+        make_run(folder / slug, slug)
     return folder
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
 def test_stages_over_every_encoder(place: Path, slug: str) -> None:
     """Layer-wise rates and unfreezing are of no one network: each phase moves what it should, and no more."""
-    recipe, data = str(place / "stages.toml"), str(place / "colour.csv")
+    recipe, data = str(place / "stages.toml"), str(place / "color.csv")
     before: dict[str, Tensor] = {}
     moved: list[set[str]] = []
     plan = make_plan(recipe, place / slug, data, device="cpu")
     for event in transferred(plan, place / f"{slug}-out"):
         network = event_network(plan, place / f"{slug}-out") if event.kind == "end" else None
         if network is not None:
-            now = weights(network)
+            now = copy_weights(network)
             moved.append({name for name in now if name in before and not torch.equal(before[name], now[name])})
             before = now
     top = set(named(network)[-1])
@@ -311,7 +311,7 @@ def test_stopped_in_the_middle_of_unfreezing_it_goes_on_to_the_same_bits(
     place: Path, tmp_path: Path, stop_at: int
 ) -> None:
     """Five steps a phase: in the first stage, in the second, and at the seams between them."""
-    recipe, data = str(place / "stages.toml"), str(place / "colour.csv")
+    recipe, data = str(place / "stages.toml"), str(place / "color.csv")
     transfer.run(recipe, place / "bert", data, tmp_path / "whole", device="cpu")
     seen = 0
 
@@ -324,14 +324,16 @@ def test_stopped_in_the_middle_of_unfreezing_it_goes_on_to_the_same_bits(
     assert found.interrupted
     list(resume(tmp_path / "cut", "cpu")[1])
     plan = make_plan(recipe, place / "bert", data, device="cpu")
-    assert equal(*(weights(event_network(plan, tmp_path / name)) for name in ("whole", "cut")))
+    assert are_equal(*(copy_weights(event_network(plan, tmp_path / name)) for name in ("whole", "cut")))
 
 
 def test_a_language_model_is_unfrozen_likewise(tmp_path: Path) -> None:
-    made = job(tmp_path / "run", model={**MODEL, "tied": True}, trainable_groups=1, steps=4, optimizer={"kind": "adam"})
-    before = weights(made.network)
+    made = make_lstm_job(
+        tmp_path / "run", model={**MODEL, "tied": True}, trainable_groups=1, steps=4, optimizer={"kind": "adam"}
+    )
+    before = copy_weights(made.network)
     list(run_gradient_phase(made))
-    after = weights(made.network)
+    after = copy_weights(made.network)
     assert {name for name in before if not torch.equal(before[name], after[name])} == {
         "embedding.weight",
         "readout.bias",

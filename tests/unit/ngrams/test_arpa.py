@@ -20,7 +20,7 @@ from nextword.ngrams import arpa
 from nextword.ngrams.arpa import read_arpa, write_arpa
 from nextword.ngrams.trie import Level, Trie
 from nextword.tokenizers.words import Words
-from tests.support.reference_ngrams import assert_sound, find, log_prob
+from tests.support.reference_ngrams import assert_sound, find_node, log_prob
 
 LN10 = math.log(10)
 
@@ -55,13 +55,13 @@ def put(folder: Path, text: str | bytes, name: str = "model.arpa") -> Path:
 
 
 def value(trie: Trie, *ngram: int) -> float:
-    node = find(trie, ngram)
+    node = find_node(trie, ngram)
     assert node is not None
     return float(trie.levels[len(ngram) - 1].log_probs[node]) / LN10
 
 
 def backoff(trie: Trie, *ngram: int) -> float:
-    node, backoffs = find(trie, ngram), trie.levels[len(ngram) - 1].log_backoffs
+    node, backoffs = find_node(trie, ngram), trie.levels[len(ngram) - 1].log_backoffs
     assert node is not None
     assert backoffs is not None
     return float(backoffs[node]) / LN10

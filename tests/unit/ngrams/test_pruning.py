@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from nextword.ngrams.pruning import prune_by_entropy
-from tests.support.tiny_ngrams import Plain, as_plain, as_trie, witten_bell
+from tests.support.tiny_ngrams import Plain, estimate_witten_bell, to_plain, to_trie
 
 
 def bigrams() -> Plain:
@@ -19,10 +19,10 @@ def test_divergence_by_hand() -> None:
     # without it p(· | 1) falls back to 1/2, 1/4, 1/4: D = 1/4 · (5/8 ln 5/4 + 3/8 ln 3/4)
     rise = math.expm1((5 / 8 * math.log(5 / 4) + 3 / 8 * math.log(3 / 4)) / 4)
     assert rise == pytest.approx(0.0079272, rel=1e-4)
-    assert len(prune_by_entropy(as_trie(bigrams()), rise * 0.999)) == 4
-    pruned = prune_by_entropy(as_trie(bigrams()), rise * 1.001)
-    assert as_plain(pruned).probs == pytest.approx({(0,): 1 / 2, (1,): 1 / 4, (2,): 1 / 4})
-    assert as_plain(pruned).backoffs == {(0,): 1, (1,): 1, (2,): 1}
+    assert len(prune_by_entropy(to_trie(bigrams()), rise * 0.999)) == 4
+    pruned = prune_by_entropy(to_trie(bigrams()), rise * 1.001)
+    assert to_plain(pruned).probs == pytest.approx({(0,): 1 / 2, (1,): 1 / 4, (2,): 1 / 4})
+    assert to_plain(pruned).backoffs == {(0,): 1, (1,): 1, (2,): 1}
     assert pruned.facts == {"entropy": rise * 1.001, "pruned": [0, 1]}
 
 
@@ -30,8 +30,8 @@ def test_sentence_start_weighs_as_much_as_sentence_end() -> None:
     model = bigrams()
     model.probs[(0, 0)], model.backoffs[(0,)] = model.probs.pop((1, 0)), model.backoffs.pop((1,))
     rise = math.expm1((5 / 8 * math.log(5 / 4) + 3 / 8 * math.log(3 / 4)) / 2)  # p(<s>) = p(</s>) = 1/2
-    assert len(prune_by_entropy(as_trie(model), rise * 0.999)) == 4
-    assert len(prune_by_entropy(as_trie(model), rise * 1.001)) == 3
+    assert len(prune_by_entropy(to_trie(model), rise * 0.999)) == 4
+    assert len(prune_by_entropy(to_trie(model), rise * 1.001)) == 3
 
 
 def test_context_with_every_word_stays_finite() -> None:
@@ -41,12 +41,12 @@ def test_context_with_every_word_stays_finite() -> None:
     shares = {h: rng.dirichlet(np.full(size, 0.3)).clip(1e-12) for h in range(-1, size)}
     probs = {(w,): p / shares[-1].sum() for w, p in enumerate(shares[-1])}
     probs |= {(h, w): p / shares[h].sum() for h in range(size) for w, p in enumerate(shares[h])}
-    trie = as_trie(Plain(2, size, probs, {(h,): 0.3 for h in range(size)}))
+    trie = to_trie(Plain(2, size, probs, {(h,): 0.3 for h in range(size)}))
     pruned = prune_by_entropy(trie, 1e-7)
     assert 0 < len(pruned) < len(trie)
     backoffs = pruned.levels[0].log_backoffs
     assert np.isfinite(backoffs).all()
-    found = as_plain(pruned)
+    found = to_plain(pruned)
     assert max(abs(sum(found.distribution((h,))) - 1) for h in range(size)) < 5e-6
 
 
@@ -55,7 +55,7 @@ def test_negative_masses_by_rounding_are_handled() -> None:
     rare = 1e-9
     probs = {(0,): 1.0, (1,): rare, (2,): rare, (1, 0): 1.0, (1, 1): rare, (1, 2): rare, (2, 1): 0.5, (2, 1, 0): 0.1}
     model = Plain(3, 3, probs, {(1,): 0.3, (2,): 0.5, (2, 1): 0.9 / rare})
-    found = as_plain(prune_by_entropy(as_trie(model), 1e-12))
+    found = to_plain(prune_by_entropy(to_trie(model), 1e-12))
     assert set(probs) - set(found.probs) == {(1, 1), (1, 2)}
     assert found.backoffs[(1,)] == pytest.approx(1)  # 2e-9 over 2e-9
 
@@ -63,16 +63,16 @@ def test_negative_masses_by_rounding_are_handled() -> None:
 def test_words_that_the_shorter_context_forbids_stay() -> None:
     model = bigrams()
     model.probs |= {(1, 0): 1 / 2, (1, 1): 1 / 4, (1, 2): 1 / 4}
-    trie = as_trie(model)
+    trie = to_trie(model)
     trie.levels[0].log_probs[:] = [-np.inf, *np.log([0.5, 0.5])]
-    left = as_plain(prune_by_entropy(trie, 1e9))
+    left = to_plain(prune_by_entropy(trie, 1e9))
     assert set(left.probs) == {(0,), (1,), (2,), (1, 0)}
     assert sum(left.distribution((1,))) == pytest.approx(1)
 
 
 def test_zero_backoff_leaves_no_mass_to_other_words() -> None:
     """As in maximum likelihood: what rounding leaves below one is not mass that removal would set free."""
-    trie = as_trie(bigrams())
+    trie = to_trie(bigrams())
     trie.levels[1].log_probs[:] = -1e-7
     trie.levels[0].log_backoffs[1] = -np.inf
     assert len(prune_by_entropy(trie, 0.18)) == 4  # D = 1/4 · ln 2
@@ -80,9 +80,9 @@ def test_zero_backoff_leaves_no_mass_to_other_words() -> None:
 
 
 def test_input_is_not_changed() -> None:
-    trie = as_trie(witten_bell([[1, 2, 1], [2, 2], [1, 2, 3]], 3, 4))
-    before = as_plain(trie)
+    trie = to_trie(estimate_witten_bell([[1, 2, 1], [2, 2], [1, 2, 3]], 3, 4))
+    before = to_plain(trie)
     trie.facts["kind"] = "witten-bell"
     assert prune_by_entropy(trie, 0.01).facts["kind"] == "witten-bell"
-    assert as_plain(trie) == before
+    assert to_plain(trie) == before
     assert trie.facts == {"kind": "witten-bell"}

@@ -7,7 +7,7 @@ from nextword.core.errors import DataError, InvalidSetting
 from nextword.ngrams.layouts import open_file
 from nextword.ngrams.trie import Level, Trie
 from nextword.ngrams.trie_layout import CHUNK, TrieLayout, encode_losslessly, quantize_column, read, write_trie_layout
-from tests.support.random_tries import random_trie
+from tests.support.random_tries import make_random_trie
 
 A, B, C, END = 0, 1, 2, 3
 
@@ -69,7 +69,7 @@ def test_distributions_by_hand(tmp_path: Path) -> None:
 
 
 def test_stream_read_in_parts_matches_reading_at_once(tmp_path: Path) -> None:
-    trie = random_trie(seed=1, order=4, size=50, boundary=0, length=4000)
+    trie = make_random_trie(seed=1, order=4, size=50, boundary=0, length=4000)
     model = opened(trie, tmp_path)
     ids = np.ascontiguousarray(trie.ngrams(3)[:500].ravel())  # all kept 4-grams: long contexts everywhere
     parts = np.zeros(len(ids), np.float32)
@@ -81,7 +81,7 @@ def test_stream_read_in_parts_matches_reading_at_once(tmp_path: Path) -> None:
 def test_trie_larger_than_a_chunk_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
     monkeypatch.setattr("nextword.ngrams.trie_layout.CHUNK", 100)
-    trie = random_trie(seed=3, order=4, size=300, boundary=0, length=3000)
+    trie = make_random_trie(seed=3, order=4, size=300, boundary=0, length=3000)
     assert len(trie.levels[3]) > 300
     back = opened(trie, tmp_path).trie()
     for level, other in zip(trie.levels, back.levels, strict=True):
@@ -90,7 +90,7 @@ def test_trie_larger_than_a_chunk_is_rebuilt(tmp_path: Path, monkeypatch: pytest
 
 
 def test_fewer_bits_make_smaller_files_and_larger_errors(tmp_path: Path) -> None:
-    trie = random_trie(seed=4, order=3, size=2000, boundary=0, length=20_000)
+    trie = make_random_trie(seed=4, order=3, size=2000, boundary=0, length=20_000)
     sizes, errors = [], []
     for bits in (0, 16, 8, 4, 2):
         back = opened(trie, tmp_path, bits).trie()

@@ -24,8 +24,8 @@ from nextword.tasks.heads import TextHead
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.device import to_device
-from tests.support.small_encoders import lively
-from tests.support.tiny_transfer import SPECS, coloured, furnished, written
+from tests.support.small_encoders import randomize
+from tests.support.tiny_transfer import SPECS, draw_color_texts, make_transfer_folder, write_table
 
 TEXTS = ("the red house and a blue king", "far")
 QUICK = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
@@ -33,14 +33,14 @@ QUICK = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropou
 
 def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: Any) -> Classifier:
     """An untrained network of some size with a lively head over it."""
-    tokenizer = train_tokenizer(spec, [text for text, _ in coloured(200)])
+    tokenizer = train_tokenizer(spec, [text for text, _ in draw_color_texts(200)])
     cls = model_class(slug)
     torch.manual_seed(2)
     network = cls(cls.Config(**shape), vocabulary(tokenizer, spellings=True))
     own = {"kind": "classification", "frame": "classify", "labels": ("a", "b", "c"), **more}
     task = task_class(own["kind"]).parse(own, "test")
     model = task.head(network)
-    lively(model)
+    randomize(model)
     return Classifier(model, tokenizer, task, 64)
 
 
@@ -103,11 +103,11 @@ def test_attributions_interpolate_every_kind_of_embedding(slug: str) -> None:
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return furnished(tmp_path_factory.mktemp("attribution"))
+    return make_transfer_folder(tmp_path_factory.mktemp("attribution"))
 
 
 @pytest.mark.parametrize("slug", SPECS)
-@pytest.mark.parametrize("data", ["colour", "pair", "count"])
+@pytest.mark.parametrize("data", ["color", "pair", "count"])
 def test_explanations_are_complete_for_every_network_and_task(place: Path, slug: str, data: str) -> None:
     changes = [*QUICK, "phase.0.steps=3"]
     transfer.run("bert/finetune", place / slug, str(place / f"{data}.csv"), place / f"{slug}-{data}", changes=changes)
@@ -128,23 +128,23 @@ def test_explanations_are_complete_for_every_network_and_task(place: Path, slug:
 
 def test_attributions_give_the_deciding_word_the_largest_weight(place: Path) -> None:
     changes = [*QUICK, "phase.0.epochs=6", "task.pooling=mean"]
-    transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "learnt", changes=changes)
+    transfer.run("bert/finetune", place / "lstm", str(place / "color.csv"), place / "learnt", changes=changes)
     lm = nextword.load(place / "learnt", device="cpu")
-    found = lm.explain([text for text, _ in coloured(20, seed=9)])
+    found = lm.explain([text for text, _ in draw_color_texts(20, seed=9)])
     right = sum(one.words[0][int(np.argmax(one.weights[0]))] == one.label for one in found)
     assert right >= 18
 
 
 def test_attributions_of_frozen_network_are_not_zero(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=3", "task.frozen=true"]
-    transfer.run("bert/finetune", place / "lstm", str(place / "colour.csv"), place / "fixed", changes=changes)
+    transfer.run("bert/finetune", place / "lstm", str(place / "color.csv"), place / "fixed", changes=changes)
     (found,) = nextword.load(place / "fixed", device="cpu").explain([TEXTS[0]])
     assert any(abs(w) > 0 for w in found.weights[0])
 
 
 def test_attributions_of_truncated_words_are_none(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=1"]
-    transfer.run("bert/finetune", place / "bert", str(place / "colour.csv"), place / "cut", changes=changes)
+    transfer.run("bert/finetune", place / "bert", str(place / "color.csv"), place / "cut", changes=changes)
     (found,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # 32 tokens are read
     assert found.weights[0].count(None) == 100 - 30
     assert found.weights[0][0] is not None
@@ -153,7 +153,7 @@ def test_attributions_of_truncated_words_are_none(place: Path) -> None:
 def test_attributions_of_words_read_by_characters_are_zero(place: Path) -> None:
     """It has no id, so it is in no table: the others share out what they change, in its sight."""
     changes = [*QUICK, "phase.0.steps=3", "task.pooling=mean"]
-    transfer.run("bert/finetune", place / "elmo", str(place / "colour.csv"), place / "letters", changes=changes)
+    transfer.run("bert/finetune", place / "elmo", str(place / "color.csv"), place / "letters", changes=changes)
     (found,) = nextword.load(place / "letters", device="cpu").explain(["the zweiback of a red king"])
     weights = found.weights[0]
     assert weights[1] == 0
@@ -193,7 +193,7 @@ def test_explain_without_embeddings_raises() -> None:
 
 
 def test_attributions_of_empty_text_are_empty(place: Path) -> None:
-    path = written(place / "some.csv", ["text", "label"], coloured(60))
+    path = write_table(place / "some.csv", ["text", "label"], draw_color_texts(60))
     transfer.run("bert/finetune", place / "lstm", str(path), place / "short", changes=[*QUICK, "phase.0.steps=1"])
     (found,) = nextword.load(place / "short", device="cpu").explain([""])
     assert found.words == ([],)

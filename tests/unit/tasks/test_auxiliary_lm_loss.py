@@ -18,8 +18,8 @@ from nextword.core.types import Inputs
 from nextword.models.framing import resize_embeddings
 from nextword.tasks.classification import LabelObjective, TextHeadConfig
 from nextword.tasks.heads import TextHead
-from tests.support.small_gpt1 import SIZE, A, B, C, gpt1
-from tests.support.tiny_transfer import coloured, run_of, written
+from tests.support.small_gpt1 import SIZE, A, B, C, make_gpt1
+from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 
 LABELS = [1, 0, 1]
 
@@ -41,7 +41,7 @@ def by_hand(headed: TextHead, frames: Any, layer: int = -1) -> tuple[Tensor, Ten
 
 @pytest.mark.parametrize(("weight", "features"), [(0.5, ""), (0.25, ""), (0.5, "0")])
 def test_loss_equals_task_loss_plus_weighted_language_loss(weight: float, features: str) -> None:
-    network = resize_embeddings(gpt1(), 3)
+    network = resize_embeddings(make_gpt1(), 3)
     headed = TextHead(network, TextHeadConfig(frame="classify", dropout=0.0, features=features), 2).train()
     torch.nn.init.normal_(headed.out.weight)
     frames = [network.frame(A, B), network.frame(C), network.frame(B, A)]
@@ -57,6 +57,6 @@ def test_loss_equals_task_loss_plus_weighted_language_loss(weight: float, featur
 
 
 def test_language_loss_with_bidirectional_model_raises(tmp_path: Path) -> None:
-    data = written(tmp_path / "a.csv", ["text", "label"], coloured(40))
+    data = write_table(tmp_path / "a.csv", ["text", "label"], draw_color_texts(40))
     with pytest.raises(Unsupported, match="ELMo"):
-        transfer.run("gpt1/finetune", run_of(tmp_path / "elmo", "elmo"), data, tmp_path / "out")
+        transfer.run("gpt1/finetune", make_run(tmp_path / "elmo", "elmo"), data, tmp_path / "out")

@@ -11,13 +11,13 @@ import pytest
 from nextword.core.errors import DataError, MissingFile, NextwordError
 from nextword.data.tables import Columns, Rows, choose_held_out, guess_columns, read_table
 from nextword.tasks.text_data import read_one
-from tests.support.tiny_transfer import written
+from tests.support.tiny_transfer import write_table
 
 REVIEWS = [(f"review {i} is {'good' if i % 3 else 'bad'}", "up" if i % 3 else "down", i) for i in range(60)]
 
 
 def test_read_csv_without_dev_holds_out_rows(tmp_path: Path) -> None:
-    data = read_one(str(written(tmp_path / "r.csv", ["Review", "Sentiment", "id"], REVIEWS)))
+    data = read_one(str(write_table(tmp_path / "r.csv", ["Review", "Sentiment", "id"], REVIEWS)))
     assert data.columns == Columns("Review", "", "Sentiment")
     assert data.labels == ("down", "up")
     assert (len(data.splits["train"]), len(data.splits["dev"])) == (54, 6)
@@ -60,7 +60,7 @@ def test_read_json_lines_tsv_and_folder_gives_equal_data(tmp_path: Path) -> None
 
 def test_read_recognizes_pairs_and_split_column(tmp_path: Path) -> None:
     rows = [(f"a {i}", f"b {i}", i % 2, ("train", "validation", "test")[i % 3]) for i in range(30)]
-    path = str(written(tmp_path / "p.csv", ["premise", "hypothesis", "label", "split"], rows))
+    path = str(write_table(tmp_path / "p.csv", ["premise", "hypothesis", "label", "split"], rows))
     data = read_one(path)
     assert data.columns == Columns("premise", "hypothesis", "label")
     assert (data.kind, data.frame) == ("pair_classification", "entail")
@@ -69,7 +69,7 @@ def test_read_recognizes_pairs_and_split_column(tmp_path: Path) -> None:
     alone = read_one(path, Columns("premise"))  # whoever names the text wants that one
     assert (alone.kind, alone.columns.second) == ("classification", "")
     assert read_one(path, kind="classification").columns.second == ""
-    path = str(written(tmp_path / "q.csv", ["text", "label", "split"], [("a", "b", "maybe")]))
+    path = str(write_table(tmp_path / "q.csv", ["text", "label", "split"], [("a", "b", "maybe")]))
     with pytest.raises(DataError, match="maybe") as error:
         read_one(path)
     assert error.value.line == 1
@@ -77,12 +77,14 @@ def test_read_recognizes_pairs_and_split_column(tmp_path: Path) -> None:
 
 def test_read_with_many_distinct_numbers_is_regression(tmp_path: Path) -> None:
     rows = [(f"text {i}", i / 10) for i in range(50)]
-    path = str(written(tmp_path / "n.csv", ["text", "score"], rows))
+    path = str(write_table(tmp_path / "n.csv", ["text", "score"], rows))
     data = read_one(path)
     assert data.kind == "regression"
     assert data.metrics == ("spearman", "pearson")
     assert any("50 different numbers" in note for note in data.notes)
-    few = read_one(str(written(tmp_path / "f.csv", ["text", "score"], [(t, i % 5) for i, (t, _) in enumerate(rows)])))
+    few = read_one(
+        str(write_table(tmp_path / "f.csv", ["text", "score"], [(t, i % 5) for i, (t, _) in enumerate(rows)]))
+    )
     assert (few.kind, few.labels) == ("classification", ("0", "1", "2", "3", "4"))
     asked = read_one(str(tmp_path / "f.csv"), kind="regression")
     assert asked.kind == "regression"
@@ -93,7 +95,7 @@ def test_read_with_many_distinct_numbers_is_regression(tmp_path: Path) -> None:
 
 def test_read_with_empty_and_repeated_texts_adds_notes(tmp_path: Path) -> None:
     rows = [("", "a", "train"), ("x", "b", "train"), ("x", "b", "dev"), ("y", "a", "dev")]
-    data = read_one(str(written(tmp_path / "e.csv", ["text", "label", "split"], rows)))
+    data = read_one(str(write_table(tmp_path / "e.csv", ["text", "label", "split"], rows)))
     assert any("1 of 2 texts" in note and "train" in note for note in data.notes)
     assert any("1 of 2 rows of dev" in note for note in data.notes)
 
@@ -120,7 +122,7 @@ def test_read_with_empty_and_repeated_texts_adds_notes(tmp_path: Path) -> None:
     ],
 )
 def test_read_of_invalid_table_raises(tmp_path: Path, header: Any, rows: Any, columns: Columns, named: str) -> None:
-    path = written(tmp_path / "t.csv", header, rows)
+    path = write_table(tmp_path / "t.csv", header, rows)
     with pytest.raises(NextwordError, match=named):
         read_one(str(path), columns)
 
@@ -141,7 +143,7 @@ def test_read_of_invalid_file_raises(tmp_path: Path) -> None:
     assert error.value.path == str(tmp_path / "empty")
     rows = [(f"t {i}", "high" if i == 3 else i) for i in range(40)]
     with pytest.raises(NextwordError, match=r"row 4.*'high'"):
-        read_one(str(written(tmp_path / "n.csv", ["text", "label"], rows)), kind="regression")
+        read_one(str(write_table(tmp_path / "n.csv", ["text", "label"], rows)), kind="regression")
 
 
 def test_regression_labels_with_decimal_commas_raise(tmp_path: Path) -> None:
@@ -157,16 +159,16 @@ def test_regression_labels_with_decimal_commas_raise(tmp_path: Path) -> None:
 @pytest.mark.parametrize("odd", ["nan", "NaN", "-inf", "N/A"])
 def test_regression_with_missing_number_raises_with_its_row(tmp_path: Path, odd: str) -> None:
     rows = [(f"t {i}", odd if i in (6, 9) else i / 4) for i in range(40)]
-    path = str(written(tmp_path / "n.csv", ["text", "score"], rows))
+    path = str(write_table(tmp_path / "n.csv", ["text", "score"], rows))
     for kind in ("", "regression"):
         with pytest.raises(DataError, match=f"'{odd}'") as error:
             read_one(path, kind=kind)
         assert error.value.line == 7
     few = [(f"t {i}", odd if i % 3 == 0 else i % 3) for i in range(60)]  # few numbers are names of classes
-    assert odd in read_one(str(written(tmp_path / "c.csv", ["text", "label"], few))).labels
+    assert odd in read_one(str(write_table(tmp_path / "c.csv", ["text", "label"], few))).labels
     (tmp_path / "two").mkdir()
-    written(tmp_path / "two/train.csv", ["text", "score"], [(f"t {i}", i / 4) for i in range(40)])
-    written(tmp_path / "two/dev.csv", ["text", "score"], [("a", 3), ("b", odd)])
+    write_table(tmp_path / "two/train.csv", ["text", "score"], [(f"t {i}", i / 4) for i in range(40)])
+    write_table(tmp_path / "two/dev.csv", ["text", "score"], [("a", 3), ("b", odd)])
     with pytest.raises(DataError, match=f"'{odd}'.*dev") as error:
         read_one(str(tmp_path / "two"))
     assert error.value.line == 2
@@ -177,5 +179,5 @@ def test_read_table_of_plain_lines_has_one_column(tmp_path: Path) -> None:
     assert read_table(tmp_path / "lines.txt").rows == [["one"], ["two"]]
     (tmp_path / "pairs.txt").write_text("one\ta\ntwo\n")
     assert read_table(tmp_path / "pairs.txt").rows == [["one", "a"], ["two", ""]]
-    table = read_table(written(tmp_path / "t.csv", ["short", "long"], [("x", "a long one"), ("y", "another")]))
+    table = read_table(write_table(tmp_path / "t.csv", ["short", "long"], [("x", "a long one"), ("y", "another")]))
     assert guess_columns(table, Columns()) == Columns("long", "", "short")

@@ -17,12 +17,12 @@ from nextword.tasks.encoding import encode_texts
 from nextword.tasks.heads import TextHead
 from nextword.tasks.plan import make_plan
 from tests.support.task_models import build_model
-from tests.support.tiny_transfer import SPECS, furnished
+from tests.support.tiny_transfer import SPECS, make_transfer_folder
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return furnished(tmp_path_factory.mktemp("transfer"))
+    return make_transfer_folder(tmp_path_factory.mktemp("transfer"))
 
 
 # ------------------------------------------------------------------------------------------------ what a head reads
@@ -86,7 +86,7 @@ def test_similarity_logits_are_symmetric(place: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "lstm"])
 def test_mean_pool_ignores_padding(place: Path, slug: str) -> None:
-    network, plan = made(place, slug, "colour", "mean")
+    network, plan = made(place, slug, "color", "mean")
     assert network.dense is None
     assert not network.uses_pooler
     text = "the king saw a red house"
@@ -130,7 +130,7 @@ def test_gradients_of_packed_and_padded_batches_are_equal(place: Path) -> None:
 
 def test_new_head_has_small_weights_and_zero_bias(place: Path) -> None:
     network = build_model(
-        make_plan("bert/finetune", place / "roberta", str(place / "colour.csv")).recipe, _tokens(place)
+        make_plan("bert/finetune", place / "roberta", str(place / "color.csv")).recipe, _tokens(place)
     )
     assert network.dense is not None
     for layer in (network.dense, network.out):
@@ -163,7 +163,7 @@ def test_encode_texts_truncates_long_texts(place: Path) -> None:
 
 
 def test_loss_equals_cross_entropy_or_squared_error(place: Path) -> None:
-    network, plan = made(place, "bert", "colour")
+    network, plan = made(place, "bert", "color")
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     loss = LabelObjective({}).loss(network, batch, None)
     log_p = network(batch).log_softmax(-1)
@@ -180,7 +180,7 @@ def test_loss_equals_cross_entropy_or_squared_error(place: Path) -> None:
 
 
 def test_language_loss_is_added_to_the_task_loss(place: Path) -> None:
-    network, plan = made(place, "gpt1", "colour", changes=("model.dropout=0.0", "task.dropout=0.0"))
+    network, plan = made(place, "gpt1", "color", changes=("model.dropout=0.0", "task.dropout=0.0"))
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     network.train()
     alone, beside = (LabelObjective({}, lm_weight=weight).loss(network, batch, None) for weight in (0.0, 0.5))
@@ -195,4 +195,4 @@ def test_language_loss_is_added_to_the_task_loss(place: Path) -> None:
                 count += 1
     assert float(beside.terms["language"]) == pytest.approx(nats / count, rel=1e-4)
     with pytest.raises(Unsupported, match="BERT"):
-        LabelObjective({}, lm_weight=0.5).check(made(place, "bert", "colour")[0])
+        LabelObjective({}, lm_weight=0.5).check(made(place, "bert", "color")[0])

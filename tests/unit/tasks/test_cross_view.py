@@ -27,7 +27,7 @@ from nextword.tasks.mixtures import MixedExamples, draw_tasks, probabilities
 from nextword.tasks.plan import make_plan
 from nextword.tasks.tagging import TaggedExamples
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.tiny_tagged import furnished, sentence
+from tests.support.tiny_tagged import draw_sentence, write_tagged_data
 
 TEXT = "The U.S. has said so in 1990. It knows. Nobody else (as it seems) has ever said that it isn't so.\n\n"
 
@@ -37,9 +37,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Names, in two columns: B-PER …, and whether a word is one."""
     import random
 
-    folder = furnished(tmp_path_factory.mktemp("tagged") / "names", 200, 40)
+    folder = write_tagged_data(tmp_path_factory.mktemp("tagged") / "names", 200, 40)
     draw = random.Random(7)
-    plain = [" ".join(word for word, _ in sentence(draw)) + " ." for _ in range(300)]
+    plain = [" ".join(word for word, _ in draw_sentence(draw)) + " ." for _ in range(300)]
     (folder.parent / "plain.txt").write_text("\n\n".join(plain))
     other = folder.parent / "capitals"
     other.mkdir()

@@ -11,7 +11,7 @@ from nextword.core.errors import NextwordError
 from nextword.data.tables import Rows
 from nextword.tasks.data_checks import check_classes, check_splits, normalize
 from nextword.tasks.text_data import read_one
-from tests.support.tiny_transfer import written
+from tests.support.tiny_transfer import write_table
 
 
 def rows(*examples: tuple[str, str]) -> Rows:
@@ -85,7 +85,7 @@ def test_pairs_match_if_both_texts_match() -> None:
 
 def test_checks_keep_all_rows(tmp_path: Path) -> None:
     examples = [("same", "a")] * 6 + [("Same!", "b")] * 6 + [("", "a")] * 3
-    data = read_one(str(written(tmp_path / "d.csv", ["text", "label"], examples)))
+    data = read_one(str(write_table(tmp_path / "d.csv", ["text", "label"], examples)))
     assert sum(len(some) for some in data.splits.values()) == 15
     assert data.balance.keys() == {"a", "b"}
 
@@ -93,10 +93,10 @@ def test_checks_keep_all_rows(tmp_path: Path) -> None:
 def test_labels_unseen_in_training_raise_with_their_names(tmp_path: Path) -> None:
     examples = [("x", "a", "train"), ("y", "b", "train"), ("z", "c", "dev")]
     with pytest.raises(NextwordError, match="'c'"):
-        read_one(str(written(tmp_path / "d.csv", ["text", "label", "split"], examples)))
+        read_one(str(write_table(tmp_path / "d.csv", ["text", "label", "split"], examples)))
     many = [("x", "a", "train"), ("y", "b", "train"), *((str(i), f"n{i}", "dev") for i in range(7))]
     with pytest.raises(NextwordError, match="'n0', 'n1', 'n2', 'n3', 'n4' and 2 more"):
-        read_one(str(written(tmp_path / "m.csv", ["text", "label", "split"], many)))
+        read_one(str(write_table(tmp_path / "m.csv", ["text", "label", "split"], many)))
 
 
 def test_classes_without_dev_rows_and_similar_labels_are_reported() -> None:

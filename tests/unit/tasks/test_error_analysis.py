@@ -25,7 +25,14 @@ from nextword.tasks.error_analysis import (
     analyze_tags,
 )
 from nextword.tasks.report import ReportData, render
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, sentence, written
+from tests.support.tiny_transfer import (
+    draw_color_counts,
+    draw_color_pairs,
+    draw_color_texts,
+    draw_sentence,
+    make_run,
+    write_table,
+)
 from tests.unit.comparison.test_report import Page
 
 QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "phase.0.log_every=2"]
@@ -94,14 +101,14 @@ def test_analyze_tags_scores_types_and_sentences() -> None:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("errors")
-    run_of(folder / "bert")
-    written(folder / "colour.csv", ["text", "label"], coloured(150))
-    written(folder / "pair.csv", ["text", "second", "label"], paired(100))
-    written(folder / "count.csv", ["text", "label"], counted(100))
+    make_run(folder / "bert")
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(150))
+    write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(100))
+    write_table(folder / "count.csv", ["text", "label"], draw_color_counts(100))
     return folder
 
 
-@pytest.mark.parametrize("data", ["colour", "pair", "count"])
+@pytest.mark.parametrize("data", ["color", "pair", "count"])
 def test_run_has_an_error_analysis_and_a_report(place: Path, data: str) -> None:
     out = place / f"out-{data}"
     changes = [*QUICK, "phase.0.epochs=2"]
@@ -150,7 +157,7 @@ def assert_self_contained(page: str) -> None:
 def test_changed_error_file_is_detected(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     changes = [*QUICK, "phase.0.steps=1"]
-    transfer.run("bert/finetune", place / "bert", str(place / "colour.csv"), out, changes=changes)
+    transfer.run("bert/finetune", place / "bert", str(place / "color.csv"), out, changes=changes)
     (out / "report.html").unlink()  # a page to look at may go
     nextword.load(out, device="cpu")
     (out / "errors.json").write_text("{}")
@@ -293,7 +300,9 @@ def test_report_without_mistakes_says_so() -> None:
 def test_report_shows_other_scripts_and_empty_texts(place: Path, tmp_path: Path) -> None:
     draw = random.Random(1)
     texts = [("東京は red", "はい"), ("", "いいえ"), ("שלום blue", "はい")]
-    texts += [(sentence(draw, word), label) for word, label in (("red", "はい"), ("blue", "いいえ")) for _ in range(20)]
-    data = written(tmp_path / "o.csv", ["text", "label"], texts)
+    texts += [
+        (draw_sentence(draw, word), label) for word, label in (("red", "はい"), ("blue", "いいえ")) for _ in range(20)
+    ]
+    data = write_table(tmp_path / "o.csv", ["text", "label"], texts)
     transfer.run("bert/finetune", place / "bert", str(data), tmp_path / "o", changes=[*QUICK, "phase.0.steps=1"])
     assert "はい" in Page((tmp_path / "o/report.html").read_text()).text

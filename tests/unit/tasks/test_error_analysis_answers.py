@@ -12,7 +12,7 @@ from nextword.data.squad import Question
 from nextword.data.tables import Rows
 from nextword.tasks.error_analysis import MAX_TEXT_LENGTH, NO_ANSWER, analyze_answers, analyze_choices
 from nextword.tasks.question_answering import Answer
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import draw_color_counts, draw_color_pairs, draw_color_texts, make_run, write_table
 from tests.unit.comparison.test_report import Page
 
 SHORT = ["phase.0.steps=4", "phase.0.batches.rows=8", "phase.0.log_every=1", "model.dropout=0.0"]
@@ -64,17 +64,17 @@ def test_analyze_choices_equals_hand_computation() -> None:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wrong")
-    run_of(folder / "bert")
+    make_run(folder / "bert")
     answers = [(f"who is {i} ?", f"the king {i} is far", f"king {i}" if i % 3 else "") for i in range(40)]
-    written(folder / "asked.csv", ["question", "context", "answer"], answers)
+    write_table(folder / "asked.csv", ["question", "context", "answer"], answers)
     ends = [(f"the old house {i}", "the king", f"a queen {i}", i % 2) for i in range(40)]
-    written(folder / "ends.csv", ["context", "ending0", "ending1", "label"], ends)
+    write_table(folder / "ends.csv", ["context", "ending0", "ending1", "label"], ends)
     for name, header, rows in (
-        ("colour", ["text", "label"], coloured(60)),
-        ("pair", ["text", "second", "label"], paired(60)),
-        ("count", ["text", "label"], counted(60)),
+        ("color", ["text", "label"], draw_color_texts(60)),
+        ("pair", ["text", "second", "label"], draw_color_pairs(60)),
+        ("count", ["text", "label"], draw_color_counts(60)),
     ):
-        written(folder / f"{name}.csv", header, rows)
+        write_table(folder / f"{name}.csv", header, rows)
     return folder
 
 
@@ -95,7 +95,7 @@ def test_report_of_answers_and_choices_has_its_sections(recipe: str, data: str, 
 
 
 def test_report_of_several_tasks_has_every_section(place: Path, tmp_path: Path) -> None:
-    names = [str(place / f"{name}.csv") for name in ("colour", "count", "pair")]
+    names = [str(place / f"{name}.csv") for name in ("color", "count", "pair")]
     transfer.run("bert/finetune", place / "bert", " + ".join(names), tmp_path / "run", changes=SHORT, device="cpu")
     found = transfer.read_errors(tmp_path / "run")
     assert found is not None

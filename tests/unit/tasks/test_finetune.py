@@ -23,17 +23,17 @@ from nextword.tasks.finetune import Outcome, averages
 from nextword.tasks.heads import HEAD_FILE
 from nextword.tasks.plan import _refuse_settings_from_data, make_plan
 from nextword.tasks.text_data import read_one
-from tests.support.tiny_transfer import coloured, furnished, written
+from tests.support.tiny_transfer import draw_color_texts, make_transfer_folder, write_table
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return furnished(tmp_path_factory.mktemp("transfer"))
+    return make_transfer_folder(tmp_path_factory.mktemp("transfer"))
 
 
-def moved(place: Path, name: str, slug: str = "bert", data: str = "colour", **options: Any) -> Outcome:
+def moved(place: Path, name: str, slug: str = "bert", data: str = "color", **options: Any) -> Outcome:
     changes = [*QUICK, *options.pop("changes", ())]
     recipe = options.pop("recipe", "bert/finetune")
     return transfer.run(
@@ -52,7 +52,7 @@ def test_run_saves_loads_and_predicts(place: Path) -> None:
     model = nextword.load(folder, device="cpu")
     assert isinstance(model, Classifier)
     assert model.can == {"predict", "embed"}
-    data = read_one(str(place / "colour.csv"))
+    data = read_one(str(place / "color.csv"))
     dev = data.splits["dev"]
     found = model.predict(dev.texts)
     assert np.mean([p.label == gold for p, gold in zip(found, dev.labels, strict=True)]) == result["dev"]["accuracy"]
@@ -153,7 +153,7 @@ def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe:
 
 def test_run_killed_before_its_first_state_restarts(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events = transfer.transfer(
-        make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, "phase.0.epochs=1"]),
+        make_plan("bert/finetune", place / "bert", str(place / "color.csv"), changes=[*QUICK, "phase.0.epochs=1"]),
         place / "killed",
     )
     next(events)
@@ -165,11 +165,11 @@ def test_run_killed_before_its_first_state_restarts(place: Path, monkeypatch: py
 
 
 def test_resume_refuses_other_data(place: Path, tmp_path: Path) -> None:
-    rows = coloured(60)
-    data = written(tmp_path / "mine.csv", ["text", "label"], rows)
+    rows = draw_color_texts(60)
+    data = write_table(tmp_path / "mine.csv", ["text", "label"], rows)
     asked = iter([False, True])
     transfer.run("bert/finetune", place / "bert", str(data), tmp_path / "run", changes=QUICK, stop=lambda: next(asked))
-    written(data, ["text", "label"], rows[1:])
+    write_table(data, ["text", "label"], rows[1:])
     with pytest.raises(RunError) as error:
         list(transfer.resume(tmp_path / "run", device="cpu")[1])
     assert error.value.path == str(tmp_path / "run")
@@ -183,13 +183,13 @@ def test_keep_best_keeps_the_best_epoch(place: Path) -> None:
     best = max(line["accuracy"] for line in checks)
     assert outcome.mean == best
     assert checks[[line["accuracy"] for line in checks].index(best)]["best"]
-    dev = read_one(str(place / "colour.csv")).splits["dev"]
+    dev = read_one(str(place / "color.csv")).splits["dev"]
     said = nextword.load(place / "best", device="cpu").predict(dev.texts)
     assert np.mean([p.label == gold for p, gold in zip(said, dev.labels, strict=True)]) == best
 
 
 def test_overrides_change_the_recipe_for_one_data_set(place: Path) -> None:
-    name = str(place / "colour.csv")
+    name = str(place / "color.csv")
     own = f"task.overrides={{'{name}'=['phase.0.epochs=7', 'phase.0.optimizer.rate=1e-4']}}"
     plan = make_plan("bert/finetune", place / "bert", name, changes=[own])
     assert (plan.recipe.phases[0].epochs, plan.recipe.phases[0].optimizer["rate"]) == (7, 1e-4)
@@ -201,11 +201,11 @@ def test_overrides_change_the_recipe_for_one_data_set(place: Path) -> None:
 
 def test_texts_are_truncated_to_the_positions_that_were_trained(place: Path) -> None:
     """The run was trained on texts of 32 tokens: positions beyond were never learnt."""
-    plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"))
+    plan = make_plan("bert/finetune", place / "bert", str(place / "color.csv"))
     assert plan.recipe.phases[0].batches["length"] == 32
     assert plan.recipe.model["dropout"] == 0.1  # the recipe's, where the network has one
     assert plan.recipe.phases[0].precision == "fp32"  # on a CPU
-    recurrent = make_plan("bert/finetune", place / "lstm", str(place / "colour.csv"))
+    recurrent = make_plan("bert/finetune", place / "lstm", str(place / "color.csv"))
     assert recurrent.recipe.phases[0].batches["length"] == 128
 
 
@@ -271,7 +271,7 @@ def test_no_recipe_sets_what_the_data_decide() -> None:
 def test_recipe_of_a_run_is_not_accepted_as_a_recipe(place: Path) -> None:
     moved(place, "learnt", changes=["phase.0.steps=1"])
     with pytest.raises(InvalidSetting):
-        transfer.run(str(place / "learnt/recipe.toml"), "", str(place / "colour.csv"), place / "refused")
+        transfer.run(str(place / "learnt/recipe.toml"), "", str(place / "color.csv"), place / "refused")
 
 
 def test_ngram_and_hugging_face_folders_raise(place: Path, tmp_path: Path) -> None:
@@ -300,14 +300,14 @@ def test_mean_over_tasks_has_an_interval_over_seeds() -> None:
 
 def test_suite_tabulates_several_tasks(place: Path, tmp_path: Path) -> None:
     options = {"changes": [*QUICK, "phase.0.steps=3"], "device": "cpu"}
-    names = [str(place / "colour.csv"), str(place / "count.csv")]
+    names = [str(place / "color.csv"), str(place / "count.csv")]
     events: list[Any] = []
     alone = transfer.run("bert/finetune", place / "bert", names[0], tmp_path / "a", **options)
     suite = transfer.run_suite(
         "bert/finetune", place / "bert", names, tmp_path / "all", on_event=events.append, **options
     )
     outcomes, table = suite.outcomes, suite.results
-    assert (tmp_path / "all/colour.csv/manifest.json").is_file()
+    assert (tmp_path / "all/color.csv/manifest.json").is_file()
     assert outcomes[0].values() == alone.values()
     assert table["mean"] == pytest.approx((outcomes[0].mean + outcomes[1].mean) / 2)
     assert [task["metric"] for task in table["tasks"]] == ["accuracy", "spearman"]
@@ -317,7 +317,7 @@ def test_suite_tabulates_several_tasks(place: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("slug", "recipe"), [("lstm", "bert/finetune"), ("gpt1", "gpt1/finetune")])
 def test_compare_scratch_trains_a_twin_of_every_run(place: Path, tmp_path: Path, slug: str, recipe: str) -> None:
-    names = [str(place / "colour.csv"), str(place / "count.csv")]
+    names = [str(place / "color.csv"), str(place / "count.csv")]
     options: dict[str, Any] = {"changes": [*QUICK, "phase.0.steps=2"], "device": "cpu", "seeds": 2}
     compare = partial(transfer.run_suite, recipe, place / slug, names, compare_scratch=True, **options)
     both = compare(tmp_path / "both")

@@ -9,19 +9,26 @@ import pytest
 
 from nextword import tasks as transfer
 from nextword.lm.loading import load
-from tests.support.tiny_transfer import SPECS, coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import (
+    SPECS,
+    draw_color_counts,
+    draw_color_pairs,
+    draw_color_texts,
+    make_run,
+    write_table,
+)
 
 CHANGES = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
 def test_classification_run_learns_single_text_task(slug: str, tmp_path: Path) -> None:
-    data = written(tmp_path / "colour.csv", ["text", "label"], coloured(300))
-    run_of(tmp_path / "run", slug)
+    data = write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(300))
+    make_run(tmp_path / "run", slug)
     changes = [*CHANGES, "phase.0.epochs=8"]
     found = transfer.run("bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
     assert found.mean > 0.9
-    fresh = coloured(100, seed=9)
+    fresh = draw_color_texts(100, seed=9)
     said = load(tmp_path / "out", device="cpu").predict([text for text, _ in fresh])
     assert np.mean([one.label == gold for one, (_, gold) in zip(said, fresh, strict=True)]) > 0.9
 
@@ -30,9 +37,9 @@ def test_classification_run_learns_single_text_task(slug: str, tmp_path: Path) -
     ("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "bert/finetune"), ("lstm", "gpt1/finetune")]
 )
 def test_classification_run_learns_pair_task(slug: str, recipe: str, tmp_path: Path) -> None:
-    """Both name a colour, and the second one's is asked for."""
-    data = written(tmp_path / "pair.csv", ["text", "second", "label"], paired(500))
-    run_of(tmp_path / "run", slug)
+    """Both name a color, and the second one's is asked for."""
+    data = write_table(tmp_path / "pair.csv", ["text", "second", "label"], draw_color_pairs(500))
+    make_run(tmp_path / "run", slug)
     changes = [*CHANGES, "phase.0.epochs=12", *(["phase.0.optimizer.rate=1e-2"] if slug == "lstm" else [])]
     found = transfer.run(recipe, tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
     assert found.mean > 0.85
@@ -40,8 +47,8 @@ def test_classification_run_learns_pair_task(slug: str, recipe: str, tmp_path: P
 
 
 def test_regression_run_learns_to_count(tmp_path: Path) -> None:
-    data = written(tmp_path / "count.csv", ["text", "label"], counted(300))
-    run_of(tmp_path / "run")
+    data = write_table(tmp_path / "count.csv", ["text", "label"], draw_color_counts(300))
+    make_run(tmp_path / "run")
     changes = [*CHANGES, "phase.0.epochs=8"]
     found = transfer.run("bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
     assert found.metric == "spearman"
@@ -55,17 +62,17 @@ def test_regression_run_learns_to_count(tmp_path: Path) -> None:
 @pytest.mark.parametrize("slug", ["bert", "gpt1", "lstm", "elmo"])
 def test_ulmfit_recipe_trains_other_networks(slug: str, tmp_path: Path) -> None:
     """Five phases, of which some have more groups than the network: a class, a class of pairs, and a number."""
-    run_of(tmp_path / "run", slug)
+    make_run(tmp_path / "run", slug)
     files = {
-        "colour": written(tmp_path / "colour.csv", ["text", "label"], coloured(300)),
-        "pair": written(tmp_path / "pair.csv", ["text", "second", "label"], paired(60)),
-        "count": written(tmp_path / "count.csv", ["text", "label"], counted(60)),
+        "color": write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(300)),
+        "pair": write_table(tmp_path / "pair.csv", ["text", "second", "label"], draw_color_pairs(60)),
+        "count": write_table(tmp_path / "count.csv", ["text", "label"], draw_color_counts(60)),
     }
     for name, data in files.items():
-        length = ["phase.all.epochs=6"] if name == "colour" else ["phase.*.steps=1"]
+        length = ["phase.all.epochs=6"] if name == "color" else ["phase.*.steps=1"]
         changes = ["phase.*.batches.rows=16", *length]
         out = tmp_path / name
         found = transfer.run("ulmfit/classify", tmp_path / "run", str(data), out, changes=changes, device="cpu")
-        assert name != "colour" or found.mean > 0.9
+        assert name != "color" or found.mean > 0.9
         (one,) = load(out, device="cpu").predict([("a red king", "a blue one")] if name == "pair" else ["a red king"])
         assert one.label if name != "count" else one.value is not None

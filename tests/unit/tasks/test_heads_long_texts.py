@@ -20,7 +20,7 @@ from nextword.models import model_class
 from nextword.tasks.classification import LabelObjective, TextHeadConfig
 from nextword.tasks.heads import TextHead, tokens_before_window
 from nextword.tasks.plan import make_plan
-from tests.support.tiny_transfer import coloured, run_of, written
+from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 
 AWD = {"embedding": 6, "width": 8, "layers": 2}
 NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -218,9 +218,9 @@ PIECES = [
 
 def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
     """What is at the end of a long text decides; nothing is cut, so nothing is said to be."""
-    rows = [(f"{'the king saw ' * (i % 9)}{text}", label) for i, (text, label) in enumerate(coloured(300))]
-    data = written(tmp_path / "long.csv", ["text", "label"], rows)
-    run_of(tmp_path / "run", "lstm")
+    rows = [(f"{'the king saw ' * (i % 9)}{text}", label) for i, (text, label) in enumerate(draw_color_texts(300))]
+    data = write_table(tmp_path / "long.csv", ["text", "label"], rows)
+    make_run(tmp_path / "run", "lstm")
     changes = [*PIECES, "phase.0.optimizer.rate=1e-2", "phase.0.epochs=6", "phase.0.batches.rows=16"]
     plans: list[Any] = []
     found = transfer.run(
@@ -252,11 +252,11 @@ def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("long", "told"), [(0, False), (5, False), (400, True)])
 def test_long_texts_before_the_window_are_noted(tmp_path: Path, long: int, told: bool) -> None:
     """And it lies beside the others as long as it is, so that they are not padded."""
-    rows = [*coloured(60), (f"{'the king saw ' * long}red", "red")]
-    data = written(
+    rows = [*draw_color_texts(60), (f"{'the king saw ' * long}red", "red")]
+    data = write_table(
         tmp_path / "one.csv", ["text", "label", "split"], [(*row, "train") for row in rows] + [(*rows[0], "dev")]
     )
-    run_of(tmp_path / "run", "lstm")
+    make_run(tmp_path / "run", "lstm")
     plan = make_plan("bert/finetune", tmp_path / "run", str(data), changes=PIECES_OF_SHORT, device="cpu")
     notes = [note for note in plan.notes if "phase.*.batches.length" in note]
     assert len(notes) == told
@@ -270,8 +270,10 @@ def test_long_texts_before_the_window_are_noted(tmp_path: Path, long: int, told:
 
 
 def test_stateless_networks_truncate_long_texts(tmp_path: Path) -> None:
-    data = written(tmp_path / "long.csv", ["text", "label"], [(f"{'old ' * 60}{t}", c) for t, c in coloured(60)])
-    run_of(tmp_path / "run", "bert")
+    data = write_table(
+        tmp_path / "long.csv", ["text", "label"], [(f"{'old ' * 60}{t}", c) for t, c in draw_color_texts(60)]
+    )
+    make_run(tmp_path / "run", "bert")
     plans: list[Any] = []
     changes = [*PIECES, "phase.0.steps=2"]
     transfer.run(
@@ -299,8 +301,8 @@ def test_stateless_networks_truncate_long_texts(tmp_path: Path) -> None:
     ],
 )
 def test_invalid_setting_names_its_key(tmp_path: Path, change: str, key: str) -> None:
-    data = written(tmp_path / "few.csv", ["text", "label"], coloured(60))
-    run_of(tmp_path / "run", "lstm")
+    data = write_table(tmp_path / "few.csv", ["text", "label"], draw_color_texts(60))
+    make_run(tmp_path / "run", "lstm")
     with pytest.raises(InvalidSetting) as error:
         transfer.run(
             "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=[*PIECES, change], device="cpu"

@@ -33,7 +33,7 @@ from nextword.tasks.question_answering import PassageBatches, encode_questions
 from nextword.tasks.tagging import encode_sentences
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.model_kinds import tags
+from tests.support.model_kinds import is_tagger
 
 TEXTS = ["the old king went far", "a new house in the land", "the queen saw the river and a ship", "far away and old"]
 SECONDS = ["who went ?", "where is it ?", "what is far ?", "old ?"]
@@ -81,11 +81,11 @@ def task_of(kind: str, **more: Any) -> Any:
 
 
 def test_shapes_cover_every_network_that_encodes() -> None:
-    embeds = {slug for slug in MODELS if hasattr(model_class(slug), "encode") and not tags(slug)}
+    embeds = {slug for slug in MODELS if hasattr(model_class(slug), "encode") and not is_tagger(slug)}
     assert embeds == set(SHAPES)
 
 
-@pytest.mark.parametrize("slug", [slug for slug in MODELS if tags(slug)])
+@pytest.mark.parametrize("slug", [slug for slug in MODELS if is_tagger(slug)])
 @pytest.mark.parametrize("kind", ["classification", "question_answering", "multiple_choice"])
 def test_character_tagger_with_other_head_raises(slug: str, kind: str) -> None:
     recipe = load_recipe(f"{slug}/tiny")

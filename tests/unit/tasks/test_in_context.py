@@ -20,7 +20,7 @@ from nextword.models.t5 import T5, T5Config
 from nextword.tasks.in_context import ZeroShotClassifier, draw_shots, softmax
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.tiny_transfer import FILLER, run_of
+from tests.support.tiny_transfer import FILLER, make_run
 
 BYTES = train_tokenizer({"kind": "bytes"}, ["x"])
 LABELS = ["red", "dark blue"]
@@ -85,7 +85,7 @@ def test_template_with_second_placeholder_needs_pairs() -> None:
 
 @pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])
 def test_scores_of_causal_model_equal_its_log_likelihood(tmp_path: Path, slug: str) -> None:
-    lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
+    lm = nextword.load(make_run(tmp_path / slug, slug), device="cpu")
     found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
     for i, text in enumerate(TEXTS):
         for j, label in enumerate(LABELS):
@@ -95,7 +95,7 @@ def test_scores_of_causal_model_equal_its_log_likelihood(tmp_path: Path, slug: s
 
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
 def test_scores_of_masked_model_equal_its_pseudo_likelihood(tmp_path: Path, slug: str) -> None:
-    lm = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
+    lm = nextword.load(make_run(tmp_path / slug, slug), device="cpu")
     found = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS[:1])
     text = f"{TEXTS[0]} it is red"
     ids = lm.tokenizer.encode(text).ids
@@ -150,7 +150,7 @@ def test_softmax_of_infinite_costs_gives_zero_probability() -> None:
 
 
 def test_predict_notes_unknown_label_words_and_truncated_texts(tmp_path: Path) -> None:
-    lm = nextword.load(run_of(tmp_path / "lstm", "lstm"), device="cpu")
+    lm = nextword.load(make_run(tmp_path / "lstm", "lstm"), device="cpu")
     notes: list[str] = []
     ZeroShotClassifier(lm, ["red", "zweiback"], "so {label}").predict(["the king"], notes=notes)
     assert len(notes) == 1
@@ -158,7 +158,7 @@ def test_predict_notes_unknown_label_words_and_truncated_texts(tmp_path: Path) -
     ZeroShotClassifier(lm, ["red", "blue"], "so {label}.").predict(["the king"], notes=notes)
     assert "'red.', 'blue.'" in notes[1]  # a word of its own, where spaces divide words
     for slug, window in (("gpt1", 32), ("bert", 30)):
-        lm, notes = nextword.load(run_of(tmp_path / slug, slug), device="cpu"), []
+        lm, notes = nextword.load(make_run(tmp_path / slug, slug), device="cpu"), []
         ZeroShotClassifier(lm, ["red", "blue"], "so {label}").predict(["the king " * 100, "the king"], notes=notes)
         (note,) = notes
         assert note.startswith(f"1 of 2 texts are longer than the window of {window} tokens")
@@ -214,7 +214,7 @@ def test_draw_shots_balances_classes() -> None:
 
 
 def test_predict_notes_few_shot_examples_that_exceed_the_window(tmp_path: Path) -> None:
-    lm: Any = nextword.load(run_of(tmp_path / "gpt1", "gpt1"), device="cpu")
+    lm: Any = nextword.load(make_run(tmp_path / "gpt1", "gpt1"), device="cpu")
     notes: list[str] = []
     solved = [("the old king went far to the house", "red")] * 8
     ZeroShotClassifier(lm, LABELS, "{text} it is {label}", solved=solved).predict(["a river"], notes=notes)

@@ -21,8 +21,8 @@ from nextword.tasks.multiple_choice import ChoiceBatches, ChoiceHead, ChoiceObje
 from nextword.tasks.text_data import read_one
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from tests.support.tiny_questions import as_json, as_lines, endings
-from tests.support.tiny_transfer import SHAPE, SHAPES, SPECS, written
+from tests.support.tiny_questions import draw_endings, write_json, write_json_lines
+from tests.support.tiny_transfer import SHAPE, SHAPES, SPECS, write_table
 
 PASSAGE: dict[str, Any] = {
     "answers": ["B", "D"],
@@ -52,7 +52,7 @@ def race(folder: Path) -> None:
         for part, numbers in (("middle", (10, 2)), ("high", (7,))):
             for number in numbers:
                 own = {**PASSAGE, "article": f"{split} {part} {number}. {PASSAGE['article']}"}
-                as_json(folder / split / part / f"{number}.txt", own)
+                write_json(folder / split / part / f"{number}.txt", own)
 
 
 def test_race_reads_passages_in_numerical_order(home: Path) -> None:
@@ -85,7 +85,7 @@ def test_race_reads_passages_in_numerical_order(home: Path) -> None:
     ],
 )
 def test_race_with_malformed_passage_raises_with_its_file(tmp_path: Path, change: dict[str, Any], value: str) -> None:
-    as_json(tmp_path / "high/3.txt", {**PASSAGE, **change})
+    write_json(tmp_path / "high/3.txt", {**PASSAGE, **change})
     with pytest.raises(DataError, match=value) as error:
         read_multiple_choice(tmp_path / "high")
     assert error.value.path == str(tmp_path / "high/3.txt")
@@ -100,8 +100,8 @@ def stories(n: int) -> list[list[str]]:
 
 def test_story_cloze_trains_on_its_validation_stories(home: Path) -> None:
     (home / "story-cloze").mkdir()
-    written(home / "story-cloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv", STORY, stories(40))
-    written(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY, stories(5))
+    write_table(home / "story-cloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv", STORY, stories(40))
+    write_table(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY, stories(5))
     data = read_one("story-cloze")
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 36, "dev": 4, "test": 5}
     assert any("4 of 40" in note for note in data.notes)
@@ -112,10 +112,10 @@ def test_story_cloze_trains_on_its_validation_stories(home: Path) -> None:
     assert rows.labels == ["0"] * 5
     assert rows.ids == [f"id{i}" for i in range(5)]
     blind = [row[:-1] for row in stories(5)]
-    written(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY[:-1], blind)
+    write_table(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY[:-1], blind)
     kept_back = read_one("story-cloze").splits["test"]  # as in 2018
     assert kept_back == replace(rows, labels=None)
-    bad = written(home / "bad.csv", STORY, [[*stories(1)[0][:-1], "3"]])
+    bad = write_table(home / "bad.csv", STORY, [[*stories(1)[0][:-1], "3"]])
     with pytest.raises(DataError, match="AnswerRightEnding is '3'") as error:
         read_multiple_choice(bad)
     assert (error.value.path, error.value.line) == (str(bad), 1)
@@ -129,7 +129,7 @@ def test_swag_prepends_the_start_to_each_ending(home: Path) -> None:
         ("test.csv", SWAG[:-1], [row[:-1]]),  # labels are kept back
     ):
         (home / "swag").mkdir(exist_ok=True)
-        written(home / "swag" / name, header, rows)
+        write_table(home / "swag" / name, header, rows)
     data = read_one("swag")
     rows = data.splits["train"]
     assert rows.texts[0] == "He sits."
@@ -150,7 +150,7 @@ def test_multiple_choice_table_is_recognized(tmp_path: Path) -> None:
     rows: list[Any] = []
     for i in range(10):
         rows += [(f"It rained {i}.", "Then?", "one", "nought", "", 1), (f"It snowed {i}.", "Then?", "b", "a", "c", "c")]
-    data = read_one(str(written(tmp_path / "a.csv", header, rows)))
+    data = read_one(str(write_table(tmp_path / "a.csv", header, rows)))
     assert data.kind == "multiple_choice"
     assert data.columns == Columns("context", "question", "label")
     found = concatenate_rows([data.splits["train"], data.splits["dev"]])
@@ -159,14 +159,14 @@ def test_multiple_choice_table_is_recognized(tmp_path: Path) -> None:
         (("nought", "one"), "1"),
         (("a", "b", "c"), "2"),
     }
-    lines = as_lines(tmp_path / "b.jsonl", endings(30))
+    lines = write_json_lines(tmp_path / "b.jsonl", draw_endings(30))
     data = read_one(str(lines))
     assert data.kind == "multiple_choice"
     assert any("'context'" in note and "'label'" in note for note in data.notes)
     assert sum(map(len, data.splits.values())) == 30
     assert read_one(str(lines)).fingerprint == data.fingerprint
-    other = [dict(row, choices=row["choices"][::-1]) for row in endings(30)]
-    assert read_one(str(as_lines(tmp_path / "c.jsonl", other))).fingerprint != data.fingerprint
+    other = [dict(row, choices=row["choices"][::-1]) for row in draw_endings(30)]
+    assert read_one(str(write_json_lines(tmp_path / "c.jsonl", other))).fingerprint != data.fingerprint
 
 
 def test_candidate_index_accepts_index_letter_or_text() -> None:
@@ -189,7 +189,7 @@ def test_candidate_index_accepts_index_letter_or_text() -> None:
 )
 def test_read_of_malformed_table_raises(tmp_path: Path, rows: list[dict[str, Any]], named: str) -> None:
     with pytest.raises(NextwordError, match=named):
-        read_one(str(as_lines(tmp_path / "x.jsonl", rows)))
+        read_one(str(write_json_lines(tmp_path / "x.jsonl", rows)))
 
 
 def test_choose_held_out_distinguishes_rows_by_their_candidates() -> None:
@@ -310,7 +310,7 @@ def test_choice_head_with_pair_classifier_raises() -> None:
 
 
 def test_multiple_choice_rows_sorts_option_columns_by_number(tmp_path: Path) -> None:
-    table = read_table(written(tmp_path / "o.csv", ["option_10", "text", "option_2"], [("ten", "t", "two")]))
+    table = read_table(write_table(tmp_path / "o.csv", ["option_10", "text", "option_2"], [("ten", "t", "two")]))
     rows, columns = multiple_choice_rows(table)
     assert rows.choices == [("two", "ten")]
     assert columns == Columns("text")

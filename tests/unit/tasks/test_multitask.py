@@ -24,20 +24,20 @@ from nextword.tasks.plan import make_plan
 from nextword.tasks.text_data import MixedTextDataset, read_text_data
 from nextword.training.device import to_device
 from tests.support.task_models import build_model
-from tests.support.tiny_transfer import coloured, counted, paired, run_of, written
+from tests.support.tiny_transfer import draw_color_counts, draw_color_pairs, draw_color_texts, make_run, write_table
 
 QUICK = ("phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0", "task.dropout=0.0")
-NAMES = ("colour", "pair", "count")
+NAMES = ("color", "pair", "count")
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("several")
     for slug in ("bert", "roberta", "gpt1", "lstm"):
-        run_of(folder / slug, slug)
-    written(folder / "colour.csv", ["text", "label"], coloured(300))
-    written(folder / "pair.csv", ["text", "second", "label"], paired(200))
-    written(folder / "count.csv", ["text", "label"], counted(100))
+        make_run(folder / slug, slug)
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(300))
+    write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(200))
+    write_table(folder / "count.csv", ["text", "label"], draw_color_counts(100))
     return folder
 
 
@@ -147,7 +147,7 @@ def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, whole: O
         assert result["tasks"][file]["dev"][metric] == pytest.approx(result["dev"][file], abs=1e-6)
     model = nextword.load(place / "whole", device="cpu")
     assert model.can == {"predict", "embed"}
-    assert model.predict(["the red house", "an old blue king"], task="colour")[0].label == "red"
+    assert model.predict(["the red house", "an old blue king"], task="color")[0].label == "red"
     assert model.predict([("a red", "the blue")], task="pair.csv")[0].label == "blue"
     one = model.of(files[2]).predict(["red red red red the", "the old king"])
     assert one[0].value > one[1].value + 1
@@ -192,7 +192,7 @@ def test_multitask_run_with_seeds_and_fraction_trains(place: Path) -> None:
 
 
 def test_multitask_with_invalid_input_raises(place: Path) -> None:
-    twice = data_of(place, "colour", "colour")
+    twice = data_of(place, "color", "color")
     with pytest.raises(InvalidSetting) as error:
         read_text_data(twice)
     assert error.value.value == twice
@@ -200,4 +200,4 @@ def test_multitask_with_invalid_input_raises(place: Path) -> None:
         read_text_data(data_of(place), transfer.Columns("text"))
     assert error.value.key == "columns"
     with pytest.raises(UnknownName, match=r"nothing.csv"):
-        read_text_data(f"{place / 'colour.csv'} + {place / 'nothing.csv'}")
+        read_text_data(f"{place / 'color.csv'} + {place / 'nothing.csv'}")

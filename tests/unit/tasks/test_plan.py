@@ -10,27 +10,29 @@ import pytest
 from nextword.core.errors import DataError, InvalidSetting, NextwordError
 from nextword.data.tables import Columns
 from nextword.tasks.plan import recognize, resolve
-from tests.support.tiny_transfer import coloured, paired, run_of, written
+from tests.support.tiny_transfer import draw_color_pairs, draw_color_texts, make_run, write_table
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fitting")
-    run_of(folder / "bert")
-    written(folder / "colour.csv", ["text", "label"], coloured(40))
-    written(folder / "pair.csv", ["text", "second", "label"], paired(40))
+    make_run(folder / "bert")
+    write_table(folder / "color.csv", ["text", "label"], draw_color_texts(40))
+    write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(40))
     asked = [(f"who is {i} ?", f"the king {i} is far", f"king {i}") for i in range(40)]
-    written(folder / "asked.csv", ["question", "context", "answer"], asked)
+    write_table(folder / "asked.csv", ["question", "context", "answer"], asked)
     (folder / "european.csv").write_text((folder / "asked.csv").read_text().replace(",", ";"))
     said = [(f"the old house {i}", "the king", "a queen", i % 2) for i in range(40)]
-    written(folder / "ends.csv", ["context", "ending0", "ending1", "label"], said)
+    write_table(folder / "ends.csv", ["context", "ending0", "ending1", "label"], said)
     qas = [{"id": str(i), "question": "who ?", "answers": [{"text": "king", "answer_start": 4}]} for i in range(3)]
     squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "the king", "qas": qas}]}]}
     (folder / "squad.json").write_text(json.dumps(squad))
     for name in ("names.conll", "names.txt"):
         (folder / name).write_text("\n\n".join(f"the O\nking B-P\nof O\nland{i} B-L" for i in range(40)) + "\n")
     (folder / "plain.txt").write_text("the king went far\nand saw it\n")
-    (folder / "lines.jsonl").write_text("".join(json.dumps({"text": t, "label": a}) + "\n" for t, a in coloured(40)))
+    (folder / "lines.jsonl").write_text(
+        "".join(json.dumps({"text": t, "label": a}) + "\n" for t, a in draw_color_texts(40))
+    )
     (folder / "names").mkdir()
     (folder / "names/train.conll").write_text((folder / "names.conll").read_text())
     return folder
@@ -39,7 +41,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "kind"),
     [
-        ("colour.csv", "classification"),
+        ("color.csv", "classification"),
         ("pair.csv", "classification"),
         ("lines.jsonl", "classification"),
         ("asked.csv", "question_answering"),
@@ -76,11 +78,11 @@ def test_recognize_name_returns_its_task() -> None:
         ("bert/finetune", "asked.csv", "bert/span"),
         ("ulmfit/classify", "names.conll", "bert/tag"),
         ("bert/choice", "names.txt", "bert/tag"),
-        ("bert/span", "colour.csv", "bert/finetune"),
-        ("bert/choice", "colour.csv", "bert/finetune"),
+        ("bert/span", "color.csv", "bert/finetune"),
+        ("bert/choice", "color.csv", "bert/finetune"),
         ("bert/span", "ends.csv", "bert/choice"),
         ("bert/span", "names", "bert/tag"),
-        ("bert/tag", "colour.csv", "bert/finetune"),
+        ("bert/tag", "color.csv", "bert/finetune"),
         ("bert/tag", "asked.csv", "bert/span"),
         ("bert/tag", "ends.csv", "bert/choice"),
         ("tagger/tiny", "squad.json", "bert/span"),
@@ -96,7 +98,7 @@ def test_error_recommends_a_recipe_for_the_data(recipe: str, name: str, fits: st
 
 @pytest.mark.parametrize(
     ("recipe", "name", "kind"),
-    [("bert/finetune", "colour.csv", "classification"), ("bert/finetune", "ends.csv", "multiple_choice"),
+    [("bert/finetune", "color.csv", "classification"), ("bert/finetune", "ends.csv", "multiple_choice"),
      ("bert/span", "asked.csv", "question_answering"), ("bert/tag", "names.txt", "tagging")],
 )  # fmt: skip
 def test_resolve_with_suitable_data_returns_their_kind(recipe: str, name: str, kind: str, place: Path) -> None:
@@ -106,7 +108,7 @@ def test_resolve_with_suitable_data_returns_their_kind(recipe: str, name: str, k
 def test_named_columns_of_a_question_table_make_pairs(place: Path) -> None:
     """A question with a passage and yes or no is a pair with a label, if one says so."""
     rows = [(f"is it {i} ?", f"it is {i} or so", "yes" if i % 2 else "no") for i in range(40)]
-    file = str(written(place / "yes.csv", ["question", "passage", "answer"], rows))
+    file = str(write_table(place / "yes.csv", ["question", "passage", "answer"], rows))
     with pytest.raises(NextwordError, match="bert/span"):
         resolve("bert/finetune", place / "bert", file, device="cpu")
     found = resolve("bert/finetune", place / "bert", file, Columns("passage", "question", "answer"), device="cpu")
@@ -118,7 +120,7 @@ def test_named_columns_of_a_question_table_make_pairs(place: Path) -> None:
 
 
 def test_malformed_suitable_data_raise_the_original_error(place: Path, tmp_path: Path) -> None:
-    file = str(written(tmp_path / "one.csv", ["text", "label"], [("a", "x"), ("b", "x"), ("c", "x")]))
+    file = str(write_table(tmp_path / "one.csv", ["text", "label"], [("a", "x"), ("b", "x"), ("c", "x")]))
     with pytest.raises(DataError) as error:
         resolve("bert/finetune", place / "bert", file, device="cpu")
     assert error.value.path == file

@@ -18,24 +18,23 @@ from nextword.run_folder import RunFolder
 from nextword.tasks.heads import tensors_of_last_layers
 from nextword.tasks.plan import make_plan
 from nextword.tasks.text_data import read_one
-from tests.support.small_encoders import made
+from tests.support.small_encoders import make_encoder
 from tests.support.task_models import build_model
-from tests.support.tiny_transfer import coloured, furnished, run_of, written
+from tests.support.tiny_transfer import draw_color_texts, make_run, make_transfer_folder, write_table
 
 QUICK = ["phase.0.optimizer.rate=3e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = furnished(tmp_path_factory.mktemp("options"))
-    rare = [row for row in coloured(600) if row[1] == "blue"][:135] + [r for r in coloured(600, 1) if r[1] == "red"][
-        :15
-    ]
-    written(folder / "rare.csv", ["text", "label"], rare)
+    folder = make_transfer_folder(tmp_path_factory.mktemp("options"))
+    blue = [row for row in draw_color_texts(600) if row[1] == "blue"][:135]
+    red = [row for row in draw_color_texts(600, 1) if row[1] == "red"][:15]
+    write_table(folder / "rare.csv", ["text", "label"], blue + red)
     return folder
 
 
-def moved(place: Path, out: Path, slug: str = "bert", data: str = "colour", changes: Any = (), **more: Any) -> Any:
+def moved(place: Path, out: Path, slug: str = "bert", data: str = "color", changes: Any = (), **more: Any) -> Any:
     changes = [*QUICK, *changes]
     return transfer.run("bert/finetune", place / slug, str(place / f"{data}.csv"), out, changes=changes, **more)
 
@@ -67,8 +66,8 @@ def test_heavier_class_is_predicted_more_often(place: Path, tmp_path: Path) -> N
     said = []
     for name, weights in (("light", "{red=0.02}"), ("heavy", "{red=50.0}")):
         changes = [f"task.class_weights={weights}", "phase.0.steps=20", "phase.0.optimizer.rate=1e-2"]
-        moved(place, tmp_path / name, data="colour", changes=changes)
-        found = nextword.load(tmp_path / name, device="cpu").predict([text for text, _ in coloured(40, 7)])
+        moved(place, tmp_path / name, data="color", changes=changes)
+        found = nextword.load(tmp_path / name, device="cpu").predict([text for text, _ in draw_color_texts(40, 7)])
         said.append(float(np.mean([one.probabilities["red"] for one in found])))
     assert said[0] < 0.3
     assert said[1] > 0.7
@@ -78,9 +77,9 @@ def test_heavier_class_is_predicted_more_often(place: Path, tmp_path: Path) -> N
     ("data", "change", "key"),
     [
         ("count", "task.class_weights=balanced", "task.class_weights"),
-        ("colour", "task.class_weights=3", "task.class_weights"),
-        ("colour", "task.reinit_layers=-1", "task.reinit_layers"),
-        ("colour", "task.reinit_layers=3", "task.reinit_layers"),
+        ("color", "task.class_weights=3", "task.class_weights"),
+        ("color", "task.reinit_layers=-1", "task.reinit_layers"),
+        ("color", "task.reinit_layers=3", "task.reinit_layers"),
     ],
 )
 def test_invalid_option_raises_before_the_folder_exists(place: Path, data: str, change: str, key: str) -> None:
@@ -101,7 +100,7 @@ def test_weight_of_an_unknown_class_raises(place: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
 def test_tensors_of_last_layers_of_transformer_are_its_last_blocks(slug: str) -> None:
-    network = made(slug)
+    network = make_encoder(slug)
     names = tensors_of_last_layers(network, 2)
     numbers = {name.split(".")[1] for name in names if name.startswith(("attending", "feeding"))}
     assert numbers == {"1", "2"}  # of three
@@ -142,7 +141,7 @@ def test_reinit_layers_reinitializes_last_layers_by_seed_and_loads_the_rest(plac
     assert "pooler.weight" in anew
     assert all(torch.equal(a[name], b[name]) for name in a)
     assert not torch.equal(a["pooler.weight"], c["pooler.weight"])
-    plan = make_plan("bert/finetune", place / "bert", str(place / "colour.csv"), changes=[*QUICK, *changes])
+    plan = make_plan("bert/finetune", place / "bert", str(place / "color.csv"), changes=[*QUICK, *changes])
     torch.testing.assert_close(
         a["pooler.weight"], build_model(plan.recipe, plan.tokenizer).encoder.pooler.weight.detach()
     )
@@ -152,12 +151,12 @@ def test_reinit_layers_of_networks_without_separate_layers_raises(place: Path, t
     for slug, name in (("lstm", "LSTM"), ("albert", "ALBERT")):
         with pytest.raises(InvalidSetting, match=name):
             moved(place, tmp_path / slug, slug=slug, changes=["task.reinit_layers=1"])
-    free = run_of(tmp_path / "free", "albert", sharing="none")
+    free = make_run(tmp_path / "free", "albert", sharing="none")
     moved(
         tmp_path,
         tmp_path / "out",
         slug=free.name,
-        data=str(place / "colour"),
+        data=str(place / "color"),
         changes=["task.reinit_layers=1", "phase.0.steps=1"],
     )
 
@@ -176,6 +175,6 @@ def test_patience_stops_and_keeps_the_best_weights(place: Path, tmp_path: Path) 
     assert [i for i, line in enumerate(checks) if line["best"]][-1] == best
     assert len(values) == values.index(max(values)) + 1 + 3  # more than two after the first as good as any
     assert outcome.mean == values[best]
-    dev = read_one(str(place / "colour.csv")).splits["dev"]
+    dev = read_one(str(place / "color.csv")).splits["dev"]
     said = nextword.load(tmp_path / "out", device="cpu").predict(dev.texts)
     assert np.mean([p.label == gold for p, gold in zip(said, dev.labels or [], strict=True)]) == values[best]

@@ -15,8 +15,8 @@ from nextword.data.tables import Columns
 from nextword.tasks.base import draw_fraction
 from nextword.tasks.datasets.questions import read_question_file, read_questions
 from nextword.tasks.plan import make_plan
-from tests.support.tiny_questions import as_json, as_lines, squad
-from tests.support.tiny_transfer import run_of, written
+from tests.support.tiny_questions import make_squad, write_json, write_json_lines
+from tests.support.tiny_transfer import make_run, write_table
 
 CONTEXT = "Denver beat Carolina in 2016. Carolina had beaten Denver before."
 SAMPLE: dict[str, Any] = {
@@ -53,7 +53,7 @@ SAMPLE: dict[str, Any] = {
 
 
 def test_read_squad_returns_questions_of_official_file(tmp_path: Path) -> None:
-    found = read_squad(as_json(tmp_path / "dev-v2.0.json", SAMPLE))
+    found = read_squad(write_json(tmp_path / "dev-v2.0.json", SAMPLE))
     first, second = found.all
     assert (first.id, first.question, first.context) == ("a1", "Who won?", CONTEXT)
     assert first.answers == ("Denver", "Denver beat")
@@ -69,7 +69,7 @@ def test_read_squad_returns_questions_of_official_file(tmp_path: Path) -> None:
 def test_read_squad_without_answers_is_unlabeled(tmp_path: Path) -> None:
     sample = copy.deepcopy(SAMPLE)
     del sample["data"][0]["paragraphs"][0]["qas"][0]["answers"]
-    found = read_squad(as_json(tmp_path / "test.json", sample))
+    found = read_squad(write_json(tmp_path / "test.json", sample))
     assert found.all[0].answers is None
     assert not found.is_labeled
 
@@ -107,12 +107,12 @@ def test_locate_answer_prefers_whole_words(context: str, answer: str, near: int 
 
 
 def test_misplaced_and_absent_answers_are_noted_and_kept(tmp_path: Path) -> None:
-    content = squad(40)
+    content = make_squad(40)
     qas = [one["qas"][0] for one in content["data"][0]["paragraphs"]]
     for one in qas[:3]:
         one["answers"][0]["answer_start"] += 1
     qas[5]["answers"][0]["text"] = "Seattle"
-    data = read_questions(str(as_json(tmp_path / "mine.json", content)))
+    data = read_questions(str(write_json(tmp_path / "mine.json", content)))
     assert sum(map(len, data.splits.values())) == 40
     notes = " | ".join(data.notes)
     moved = {split: len(some.moved) for split, some in data.splits.items()}
@@ -125,11 +125,11 @@ def test_misplaced_and_absent_answers_are_noted_and_kept(tmp_path: Path) -> None
 
 
 def test_absent_answers_are_noted_once(tmp_path: Path) -> None:
-    content = squad(40)
+    content = make_squad(40)
     for one in content["data"][0]["paragraphs"][:20]:
         one["qas"][0]["answers"][0]["text"] = "Seattle"
-    run_of(tmp_path / "bert")
-    file = str(as_json(tmp_path / "mine.json", content))
+    make_run(tmp_path / "bert")
+    file = str(write_json(tmp_path / "mine.json", content))
     notes = make_plan("bert/span", tmp_path / "bert", file, device="cpu").notes
     assert sum("of train" in note and "q0-" in note for note in notes) == 1
 
@@ -169,7 +169,7 @@ def test_read_squad_with_malformed_entry_raises_with_its_name(change: Any, named
     sample = copy.deepcopy(SAMPLE)
     change(sample)
     with pytest.raises(NextwordError, match=named):
-        read_squad(as_json(tmp_path / "x.json", sample))
+        read_squad(write_json(tmp_path / "x.json", sample))
 
 
 def test_read_question_file_of_invalid_json_raises(tmp_path: Path) -> None:
@@ -183,16 +183,18 @@ def test_read_question_file_of_invalid_json_raises(tmp_path: Path) -> None:
 
 def test_read_question_file_of_user_table_recognizes_columns(tmp_path: Path) -> None:
     rows = [("Who won?", CONTEXT, "Denver"), ("Who sang?", CONTEXT, ""), ("When?", CONTEXT, "2016")]
-    found, columns, table = read_question_file(written(tmp_path / "q.csv", ["question", "context", "answer"], rows))
+    found, columns, table = read_question_file(write_table(tmp_path / "q.csv", ["question", "context", "answer"], rows))
     assert columns == Columns("context", "question", "answer")
     assert [one.answers for one in found.all] == [("Denver",), (), ("2016",)]
     assert [one.place for one in found.all] == [(0, 6), None, (24, 28)]
     assert [one.id for one in found.all] == ["0", "1", "2"]
     assert table is not None
-    same = written(tmp_path / "same.csv", ["id", "question", "context"], [("7", "who ?", "x"), ("7", "when ?", "x")])
+    same = write_table(
+        tmp_path / "same.csv", ["id", "question", "context"], [("7", "who ?", "x"), ("7", "when ?", "x")]
+    )
     assert [one.id for one in read_question_file(same)[0].all] == ["0", "1"]  # an id of something else
     found, columns, _ = read_question_file(
-        written(tmp_path / "own.csv", ["q", "p", "a"], rows), required=Columns("p", "q", "a")
+        write_table(tmp_path / "own.csv", ["q", "p", "a"], rows), required=Columns("p", "q", "a")
     )
     assert [one.place for one in found.all] == [(0, 6), None, (24, 28)]
     with pytest.raises(NextwordError, match=r"passage.*q, p, a"):
@@ -210,27 +212,29 @@ def test_read_json_lines_accepts_several_answer_formats(tmp_path: Path) -> None:
         {**base, "id": "w", "answers": []},
     ]
     for name in ("q.jsonl", "q.json"):
-        found, _, _ = read_question_file(as_lines(tmp_path / name, rows))
+        found, _, _ = read_question_file(write_json_lines(tmp_path / name, rows))
         assert [one.id for one in found.all] == ["x", "y", "z", "w"]
         assert [one.starts for one in found.all] == [(30,), (12, 0), (50,), ()]
     with pytest.raises(NextwordError, match="row 1"):
-        read_question_file(as_lines(tmp_path / "bad.jsonl", [{**base, "answers": [3]}]))
+        read_question_file(write_json_lines(tmp_path / "bad.jsonl", [{**base, "answers": [3]}]))
     with pytest.raises(NextwordError, match=r"row 1.*'x'"):
-        read_question_file(as_lines(tmp_path / "bad.jsonl", [{**base, "answer": "Denver", "answer_start": "x"}]))
+        read_question_file(
+            write_json_lines(tmp_path / "bad.jsonl", [{**base, "answer": "Denver", "answer_start": "x"}])
+        )
 
 
 def test_squad_by_name_reads_available_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
     with pytest.raises(NextwordError, match="squad"):
         read_questions("squad")
-    as_json(tmp_path / "squad/dev-v1.1.json", squad(4, seed=1))
+    write_json(tmp_path / "squad/dev-v1.1.json", make_squad(4, seed=1))
     with pytest.raises(NextwordError, match="only dev"):
         read_questions("squad")
-    as_json(tmp_path / "squad/du_test-v1.1.json", squad(8))
+    write_json(tmp_path / "squad/du_test-v1.1.json", make_squad(8))
     data = read_questions("squad")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 8, "dev": 4}
     assert any("du_test-v1.1.json" in note for note in data.notes)
-    as_json(tmp_path / "squad/train-v1.1.json", squad(9, seed=2))
+    write_json(tmp_path / "squad/train-v1.1.json", make_squad(9, seed=2))
     data = read_questions("squad")
     assert len(data.splits["train"]) == 9
     assert not data.notes
@@ -239,9 +243,9 @@ def test_squad_by_name_reads_available_files(tmp_path: Path, monkeypatch: pytest
 
 
 def test_read_questions_of_folder_notes_passages_in_both_splits(tmp_path: Path) -> None:
-    content = squad(12, without=0.4, version="v2.0")
-    as_json(tmp_path / "train-v2.0.json", content)
-    as_json(tmp_path / "dev-v2.0.json", content)
+    content = make_squad(12, without=0.4, version="v2.0")
+    write_json(tmp_path / "train-v2.0.json", content)
+    write_json(tmp_path / "dev-v2.0.json", content)
     data = read_questions(str(tmp_path))
     assert "12 of 12 questions of dev are in train too" in data.notes
     assert data.has_unanswerable
@@ -250,11 +254,11 @@ def test_read_questions_of_folder_notes_passages_in_both_splits(tmp_path: Path) 
 
 
 def test_held_out_dev_keeps_questions_of_a_passage_together(tmp_path: Path) -> None:
-    content = squad(60)
+    content = make_squad(60)
     for one in content["data"][0]["paragraphs"]:
         more = copy.deepcopy(one["qas"][0])
         one["qas"].append({**more, "id": more["id"] + "b", "question": "and what then?"})
-    data = read_questions(str(as_json(tmp_path / "mine.json", content)))
+    data = read_questions(str(write_json(tmp_path / "mine.json", content)))
     train, dev = ({one.context for one in data.splits[split].all} for split in ("train", "dev"))
     assert not train & dev
     assert len(data.splits["dev"]) == 12
@@ -265,17 +269,17 @@ def test_held_out_dev_keeps_questions_of_a_passage_together(tmp_path: Path) -> N
 def test_read_questions_of_unusable_data_raises(tmp_path: Path) -> None:
     with pytest.raises(UnknownName):
         read_questions(str(tmp_path / "nothing.json"))
-    content = squad(30)
+    content = make_squad(30)
     for one in content["data"][0]["paragraphs"]:
         one["qas"][0]["answers"][0]["text"] = "Seattle"
     with pytest.raises(NextwordError, match=r"x.json"):
-        read_questions(str(as_json(tmp_path / "x.json", content)))
+        read_questions(str(write_json(tmp_path / "x.json", content)))
     for one in content["data"][0]["paragraphs"]:
         del one["qas"][0]["answers"]
     with pytest.raises(NextwordError, match="'q0-0'"):
-        read_questions(str(as_json(tmp_path / "x.json", content)))
+        read_questions(str(write_json(tmp_path / "x.json", content)))
     with pytest.raises(NextwordError, match="2 questions"):
-        read_questions(str(as_json(tmp_path / "x.json", squad(2))))
+        read_questions(str(write_json(tmp_path / "x.json", make_squad(2))))
 
 
 def test_real_squad_has_the_published_sizes(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -292,8 +296,8 @@ def test_balance_of_fraction_counts_the_drawn_questions(tmp_path: Path) -> None:
     """Questions whose answer is nowhere are not drawn from: the draw is over those that are learnt."""
     answers = ["king", "", "emperor", "king"]
     rows = [(f"who is {i} ?", f"the king {i} is far", answers[i % 4]) for i in range(80)]
-    file = str(written(tmp_path / "q.csv", ["question", "context", "answer"], rows))
-    run_of(tmp_path / "bert")
+    file = str(write_table(tmp_path / "q.csv", ["question", "context", "answer"], rows))
+    make_run(tmp_path / "bert")
     plan = make_plan("bert/span", tmp_path / "bert", file, device="cpu")
     train = [one for one in plan.data.splits["train"].all if one.answers != ("emperor",)]
     assert plan.task.count(plan.examples["train"]) == len(train) < len(plan.data.splits["train"])

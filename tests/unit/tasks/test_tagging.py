@@ -21,24 +21,26 @@ from nextword.tasks.datasets.tagged import read_tags
 from nextword.tasks.encoding import encode_texts
 from nextword.tasks.plan import make_plan
 from nextword.tasks.tagging import SentenceBatches, WordTagger, encode_sentences
-from tests.support.tiny_tagged import furnished, small
-from tests.support.tiny_transfer import run_of
+from tests.support.tiny_tagged import quick_changes, write_tagged_data
+from tests.support.tiny_transfer import make_run
 
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return furnished(tmp_path_factory.mktemp("tagged") / "names")
+    return write_tagged_data(tmp_path_factory.mktemp("tagged") / "names")
 
 
 @pytest.fixture(scope="module")
 def run(data: Path) -> Path:
     out = data.parent / "run"
-    transfer.run("tagger/tiny", "", str(data), out, changes=small(), device="cpu")
+    transfer.run("tagger/tiny", "", str(data), out, changes=quick_changes(), device="cpu")
     return out
 
 
 def learnt(data: Path, out: Path, *changes: str, **options: Any) -> Any:
-    return transfer.run("tagger/tiny", "", str(data), out, changes=[*small(), *changes], device="cpu", **options)
+    return transfer.run(
+        "tagger/tiny", "", str(data), out, changes=[*quick_changes(), *changes], device="cpu", **options
+    )
 
 
 # ------------------------------------------------------------------------------------------------ what is learnt
@@ -108,7 +110,7 @@ def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> 
 
 
 def test_train_fraction_is_drawn_by_seed_and_nested(data: Path, tmp_path: Path) -> None:
-    plan = make_plan("tagger/tiny", "", str(data), changes=small(), device="cpu")
+    plan = make_plan("tagger/tiny", "", str(data), changes=quick_changes(), device="cpu")
     train = plan.examples["train"]
     rows = lambda some: {tuple(some.ids[a:b].tolist()) for a, b in zip(some.starts, some.starts[1:], strict=False)}  # noqa: E731
     little, more, other = (plan.task.sample(train, *how) for how in ((0.1, 3), (0.5, 3), (0.1, 4)))
@@ -124,10 +126,10 @@ def test_train_fraction_is_drawn_by_seed_and_nested(data: Path, tmp_path: Path) 
 
 
 def test_unseen_tags_of_test_count_as_missed(tmp_path: Path) -> None:
-    data = furnished(tmp_path / "names", 100, 20)
+    data = write_tagged_data(tmp_path / "names", 100, 20)
     lines = (data / "test.conll").read_text()
     (data / "test.conll").write_text(lines + "\nthe O\nWar B-EVENT\nended O\n")
-    plan = make_plan("tagger/tiny", "", str(data), changes=small(), device="cpu")
+    plan = make_plan("tagger/tiny", "", str(data), changes=quick_changes(), device="cpu")
     assert any("test has 1 tags" in note and "S-EVENT" in note for note in plan.notes)
     assert plan.examples["test"].tags.max() == len(plan.data.labels)
     out = learnt(data, tmp_path / "run", "phase.0.epochs=1")
@@ -163,7 +165,7 @@ def test_read_tags_without_dev_holds_out_sentences(data: Path) -> None:
 @pytest.mark.parametrize("slug", ["bert", "roberta", "lstm", "xlnet"])
 def test_tag_head_trains_over_any_network(slug: str, data: Path, tmp_path: Path) -> None:
     """Words of several tokens, frames around the text, and both ways of laying rows out."""
-    source = run_of(tmp_path / slug, slug)
+    source = make_run(tmp_path / slug, slug)
     changes = ["phase.0.epochs=1", "phase.0.precision=fp32", "task.classifier=crf"]
     out = transfer.run("bert/tag", source, str(data), tmp_path / "out", changes=changes, device="cpu")
     assert 0 <= out.mean <= 1
@@ -178,7 +180,7 @@ def test_tag_head_trains_over_any_network(slug: str, data: Path, tmp_path: Path)
 def test_contextual_vectors_have_one_vector_per_word_and_layer(tmp_path: Path) -> None:
     words = [["the", "king", "went"], ["a", "riverhouse", "far"], ["queen"]]
     for slug in ("bert", "lstm", "elmo"):
-        lm: Any = nextword.load(run_of(tmp_path / slug, slug), device="cpu")
+        lm: Any = nextword.load(make_run(tmp_path / slug, slug), device="cpu")
         context = ContextualVectors(lm, tmp_path / slug)
         found = context.read(words)
         assert found.shape == (context.layers, 7, context.width)
@@ -198,7 +200,7 @@ def test_contextual_vectors_of_model_without_embeddings_raise() -> None:
 
 
 def test_tagger_with_contextual_vectors_of_missing_run_raises(data: Path, tmp_path: Path) -> None:
-    source = run_of(tmp_path / "bert", "bert")
+    source = make_run(tmp_path / "bert", "bert")
     changes = (
         f"model.contextual={source}",
         "model.contextual_place=both",
@@ -215,7 +217,7 @@ def test_tagger_with_contextual_vectors_of_missing_run_raises(data: Path, tmp_pa
     before = tagger.predict(sentences)
     assert before == nextword.load(tmp_path / "run", device="cpu").predict(sentences)  # type: ignore[arg-type]
     shutil.rmtree(source)
-    run_of(source, "bert", seed=1)
+    make_run(source, "bert", seed=1)
     changed: Any = nextword.load(tmp_path / "run", device="cpu")
     with pytest.raises(RunError) as error:
         changed.predict([["the"]])
@@ -245,7 +247,7 @@ def test_tagger_with_contextual_vectors_of_missing_run_raises(data: Path, tmp_pa
 def test_invalid_tagging_setting_raises_before_the_folder_exists(
     options: dict[str, Any], named: str, data: Path, tmp_path: Path
 ) -> None:
-    changes = [*small(), *options.pop("changes", ())]
+    changes = [*quick_changes(), *options.pop("changes", ())]
     source = options.pop("source", "")
     with pytest.raises(NextwordError, match=named):
         transfer.run("tagger/tiny", source, str(data), tmp_path / "out", changes=changes, device="cpu", **options)
@@ -256,14 +258,14 @@ def test_recipe_without_network_and_without_run_raises(data: Path, tmp_path: Pat
     with pytest.raises(InvalidSetting) as error:
         transfer.run("bert/tag", "", str(data), tmp_path / "out", device="cpu")
     assert error.value.key == "source"
-    source = run_of(tmp_path / "bert", "bert")
+    source = make_run(tmp_path / "bert", "bert")
     with pytest.raises(InvalidSetting) as error:
         transfer.run("tagger/tiny", source, str(data), tmp_path / "out", device="cpu")
 
 
 def test_character_network_reads_characters_of_unknown_words(tmp_path: Path) -> None:
     """In heads of tags and of classes alike, and by the vectors that `embed_words` has for them."""
-    lm: Any = nextword.load(run_of(tmp_path / "elmo", "elmo"), device="cpu")
+    lm: Any = nextword.load(make_run(tmp_path / "elmo", "elmo"), device="cpu")
     words = [["the", "zweiback", "king"], ["stale", "zweiback", "of", "queen"]]
     text, _ = encode_sentences(lm.network, lm.tokenizer, words)
     batch = SentenceBatches(rows=2).batch(text, np.arange(2), 0)

@@ -15,7 +15,7 @@ from nextword import tasks
 from nextword.cli import app
 from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.run_folder import RunFolder
-from tests.support.tiny_transfer import coloured, run_of
+from tests.support.tiny_transfer import draw_color_texts, make_run
 
 RECIPE = """
 [paper]
@@ -39,9 +39,9 @@ keep = "best"
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setitem(tasks.TASKS, "parity", "tests.support.toy_task:Parity")  # the one line
-    run_of(tmp_path / "bert")
+    make_run(tmp_path / "bert")
     with (tmp_path / "texts.csv").open("w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["text"], *([text] for text, _ in coloured(100))])
+        csv.writer(file).writerows([["text"], *([text] for text, _ in draw_color_texts(100))])
     (tmp_path / "parity.toml").write_text(RECIPE)
     return tmp_path
 
@@ -70,7 +70,7 @@ def test_toy_task_trains_reports_predicts_and_reloads(place: Path) -> None:
 
     predictions = json.loads(invoke("predict", place / "run", place / "texts.csv", "--json"))["predictions"]
     model = nextword.load(place / "run", device="cpu")
-    texts = [text for text, _ in coloured(100)]
+    texts = [text for text, _ in draw_color_texts(100)]
     labels = [prediction.label for prediction in model.predict(texts)]
     assert [one["predicted"] for one in predictions] == labels
     right = [label == ("even", "odd")[len(text.split()) % 2] for label, text in zip(labels, texts, strict=True)]

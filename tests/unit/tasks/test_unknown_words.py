@@ -17,7 +17,7 @@ from nextword.tasks.unknown_words import UnknownWords, count_unknown_words, unkn
 from nextword.tokenizers.ptb_words import Lexicon
 from nextword.tokenizers.training import train_tokenizer
 from nextword.tokenizers.words import Words
-from tests.support.tiny_transfer import COLOURS, coloured, run_of, written
+from tests.support.tiny_transfer import COLORS, draw_color_texts, make_run, write_table
 
 KNOWN = Words(["the", "film", "was"])
 
@@ -88,12 +88,12 @@ def test_describe_names_common_words_and_truncates_long_words() -> None:
 def table(path: Path, header: list[str], *rows: tuple[Any, ...]) -> Path:
     """Write the rows as both train and dev."""
     every = [(*row, split) for split in ("train", "dev") for row in rows]
-    return written(path, [*header, "split"], every)
+    return write_table(path, [*header, "split"], every)
 
 
 def foreign(folder: Path, share: int = 2) -> Path:
     """Write texts in which one word of `share` is unknown."""
-    rows = [(" ".join([colour] * (share - 1) + ["zebra"]), colour) for colour in COLOURS]
+    rows = [(" ".join([color] * (share - 1) + ["zebra"]), color) for color in COLORS]
     return table(folder / "foreign.csv", ["review", "label"], *rows)
 
 
@@ -102,14 +102,14 @@ def notes(*given: Any, **more: Any) -> list[str]:
 
 
 def test_run_without_unknown_words_gets_no_note(tmp_path: Path) -> None:
-    data = str(written(tmp_path / "c.csv", ["text", "label"], coloured(60)))
-    plan = make_plan("bert/finetune", run_of(tmp_path / "lstm", "lstm"), data, device="cpu")
+    data = str(write_table(tmp_path / "c.csv", ["text", "label"], draw_color_texts(60)))
+    plan = make_plan("bert/finetune", make_run(tmp_path / "lstm", "lstm"), data, device="cpu")
     assert plan.unknown == 0
     assert not any("vocabulary" in note for note in plan.notes)
 
 
 def test_note_gives_the_command_that_adapts_the_language_model(tmp_path: Path) -> None:
-    run, data = run_of(tmp_path / "lstm", "lstm"), foreign(tmp_path)
+    run, data = make_run(tmp_path / "lstm", "lstm"), foreign(tmp_path)
     (note,) = notes("bert/finetune", run, str(data))
     assert note.startswith("50.0 %")
     assert f" {run} " in note
@@ -124,28 +124,28 @@ def test_scripts_without_spaces_are_advised_to_use_characters(tmp_path: Path) ->
     """A larger vocabulary of clauses would not know those of the next text either."""
     rows = [("这家餐厅很好吃，服务热情", "a"), ("这家餐厅太差了，服务冷淡", "b")]
     data = table(tmp_path / "zh.csv", ["text", "label"], *rows)
-    (note,) = notes("bert/finetune", run_of(tmp_path / "lstm", "lstm"), str(data))
+    (note,) = notes("bert/finetune", make_run(tmp_path / "lstm", "lstm"), str(data))
     assert note.endswith("--set \"tokenizer={kind='characters'}\"")
     assert count(KNOWN, "the 天 film 今天 was 很好 zweiback").unspaced == 0
 
 
 def test_note_appears_above_five_percent(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "lstm", "lstm")
+    run = make_run(tmp_path / "lstm", "lstm")
     for share, expected in ((20, 0), (19, 1)):
         assert len(notes("bert/finetune", run, str(foreign(tmp_path, share)))) == expected
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "gpt1", "elmo"])
 def test_subword_and_character_models_are_not_checked(tmp_path: Path, slug: str) -> None:
-    plan = make_plan("bert/finetune", run_of(tmp_path / slug, slug), str(foreign(tmp_path)), device="cpu")
+    plan = make_plan("bert/finetune", make_run(tmp_path / slug, slug), str(foreign(tmp_path)), device="cpu")
     assert plan.unknown is None
     assert not any("vocabulary" in note for note in plan.notes)
 
 
 def test_networks_without_word_embeddings_are_advised_to_use_another_run(tmp_path: Path) -> None:
     data = str(foreign(tmp_path))
-    classes = run_of(tmp_path / "classes", "lstm", readout={"kind": "classes"})
-    source = run_of(tmp_path / "seq2seq", "seq2seq")
+    classes = make_run(tmp_path / "classes", "lstm", readout={"kind": "classes"})
+    source = make_run(tmp_path / "seq2seq", "seq2seq")
     for recipe, run in (("bert/finetune", classes), ("t5/finetune", source)):
         (note,) = notes(recipe, run, data)
         assert "'zebra'" in note
@@ -153,13 +153,13 @@ def test_networks_without_word_embeddings_are_advised_to_use_another_run(tmp_pat
 
 
 def test_unknown_words_of_every_task_kind_are_counted(tmp_path: Path) -> None:
-    run = run_of(tmp_path / "lstm", "lstm")
+    run = make_run(tmp_path / "lstm", "lstm")
     asked = [(f"the river {i}", "red king of zebra", "red") for i in range(4)]  # the passage is read once
     for folder in ("tags", "asked"):
         (tmp_path / folder).mkdir()
     for split in ("train", "dev"):
         (tmp_path / "tags" / f"{split}.conll").write_text("red A\nzebra B\n\n")
-        written(tmp_path / "asked" / f"{split}.csv", ["question", "context", "answer"], asked)
+        write_table(tmp_path / "asked" / f"{split}.csv", ["question", "context", "answer"], asked)
     header = ["context", "choice0", "choice1", "label"]
     files = {
         "bert/finetune": table(
@@ -176,13 +176,13 @@ def test_unknown_words_of_every_task_kind_are_counted(tmp_path: Path) -> None:
 
 
 def test_unknown_share_is_in_result_and_report(tmp_path: Path) -> None:
-    run, data = run_of(tmp_path / "lstm", "lstm"), foreign(tmp_path)
+    run, data = make_run(tmp_path / "lstm", "lstm"), foreign(tmp_path)
     given = {"changes": ["phase.0.steps=1"], "device": "cpu"}
     result = transfer.run("bert/finetune", run, str(data), tmp_path / "out", **given).results[0]
     assert result["unknown"] == 0.5
     assert any("'zebra'" in note for note in result["notes"])
     assert "50.0 % of the words of train" in (tmp_path / "out" / "report.html").read_text()
-    without = transfer.run("bert/finetune", run_of(tmp_path / "bert"), str(data), tmp_path / "b", **given).results[0]
+    without = transfer.run("bert/finetune", make_run(tmp_path / "bert"), str(data), tmp_path / "b", **given).results[0]
     assert "unknown" not in without
 
 

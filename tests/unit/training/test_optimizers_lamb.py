@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from nextword.core.errors import InvalidSetting, UnknownName
 from nextword.training.optimizers import LAMB, make_optimizer, trust_ratios
 from nextword.training.trainer import run_gradient_phase
-from tests.support.small_job import small_job, trained, walk
+from tests.support.small_job import draw_walk, make_small_job, train_small_job
 
 RATE, DECAY, EPS, BETAS = 0.03, 0.1, 1e-6, (0.9, 0.999)
 TABLE = {"kind": "lamb", "rate": RATE, "weight_decay": DECAY, "decay_on": "matrices"}
@@ -206,17 +206,17 @@ def test_lamb_state_round_trips_and_continues_bit_identically() -> None:
 
 
 def test_lamb_training_resumes_bit_identically(tmp_path: Path) -> None:
-    ids = walk(11, 405)
+    ids = draw_walk(11, 405)
     phase: dict[str, Any] = {"batches": {"kind": "rows", "rows": 4, "length": 5}, "optimizer": TABLE, "steps": 12}
     phase |= {"train": ids, "valid": None, "save_every": 1e9, "log_every": 5, "clip": 1.0}
-    straight, _ = trained(tmp_path / "straight", "lstm", {"width": 8}, 12, **phase)
+    straight, _ = train_small_job(tmp_path / "straight", "lstm", {"width": 8}, 12, **phase)
     steps = iter(range(100))
     list(
         run_gradient_phase(
-            small_job(tmp_path / "cut", "lstm", {"width": 8}, 12, stop=lambda: next(steps) == 4, **phase)
+            make_small_job(tmp_path / "cut", "lstm", {"width": 8}, 12, stop=lambda: next(steps) == 4, **phase)
         )
     )
-    resumed, events = trained(tmp_path / "cut", "lstm", {"width": 8}, 12, **phase)
+    resumed, events = train_small_job(tmp_path / "cut", "lstm", {"width": 8}, 12, **phase)
     assert events[0].step == 5
     for name, t in straight.state_dict().items():
         assert torch.equal(t, resumed.state_dict()[name]), name

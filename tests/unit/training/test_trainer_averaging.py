@@ -18,11 +18,11 @@ from nextword.training.events import VALID
 from nextword.training.optimizers import AveragedSGD
 from nextword.training.steps import compute_step
 from nextword.training.trainer import Trainer, Validation, run_gradient_phase
-from tests.support.small_job import events_of, small_job, walk
+from tests.support.small_job import draw_walk, filter_events, make_small_job
 
 SIZE = 12
 MODEL = {"embedding": 6, "width": 8, "layers": 2}
-TRAIN, HELD_OUT = walk(SIZE - 1, 405), walk(SIZE - 1, 120, seed=1)
+TRAIN, HELD_OUT = draw_walk(SIZE - 1, 405), draw_walk(SIZE - 1, 120, seed=1)
 PHASE: dict[str, Any] = {
     "batches": {"kind": "variable", "rows": 4, "length": 6, "length_std": 2.0, "min_length": 2},
     "objective": {"kind": "causal", "activation_penalty": 2.0, "temporal_penalty": 1.0},
@@ -36,7 +36,7 @@ PHASE: dict[str, Any] = {
 def test_nt_asgd_saves_the_averaged_weights(keep: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of twelve steps, seven are averaged; the file and the network hold the mean of those seven."""
     phase = {**PHASE, "steps": 12, "keep": keep, "validate_every": 12}
-    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
+    job = make_small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
     history: list[dict[str, Tensor]] = []  # the weights after each step
     plain = AveragedSGD.apply
 
@@ -59,8 +59,8 @@ def test_nt_asgd_validates_with_averages_without_changing_training(tmp_path: Pat
     losses = []
     for every in (3, 15):
         phase = {**PHASE, "steps": 15, "validate_every": every}
-        job = small_job(tmp_path / str(every), "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
-        losses.append(events_of(list(run_gradient_phase(job)), VALID)[-1].values["valid"])
+        job = make_small_job(tmp_path / str(every), "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
+        losses.append(filter_events(list(run_gradient_phase(job)), VALID)[-1].values["valid"])
     assert losses[0] == losses[1]
 
 
@@ -70,8 +70,8 @@ def test_nt_asgd_trigger_in_training_equals_original(tmp_path: Path, monkeypatch
     monkeypatch.setattr(Trainer, "compute_validation", lambda self: Validation(next(remaining)))
     options = {"kind": "nt-asgd", "rate": 1.0, "patience": 5}
     phase = {**PHASE, "optimizer": options, "steps": len(losses), "validate_every": 1}
-    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
-    events = events_of(list(run_gradient_phase(job)), VALID)
+    job = make_small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
+    events = filter_events(list(run_gradient_phase(job)), VALID)
     assert [e.step for e in events if e.values.get("averaging")] == [9]  # after the ninth validation, 2.5
 
 
@@ -79,7 +79,7 @@ def test_nt_asgd_trigger_in_training_equals_original(tmp_path: Path, monkeypatch
 def test_nt_asgd_resume_gives_bit_identical_result(at: int, tmp_path: Path) -> None:
     def job(name: str, stop: Any = lambda: False) -> Any:
         phase = {**PHASE, "steps": 14, "validate_every": 7, "save_every": 0}
-        return small_job(tmp_path / name, "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, stop, **phase)
+        return make_small_job(tmp_path / name, "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, stop, **phase)
 
     list(run_gradient_phase(job("straight")))
     calls = iter(range(1, 99))
@@ -99,8 +99,8 @@ def test_nt_asgd_resume_gives_bit_identical_result(at: int, tmp_path: Path) -> N
 def test_nt_asgd_step_equals_torch_with_clip_decay_and_length_scaled_rate(tmp_path: Path) -> None:
     """One step equals torch: gradient, clip_grad_norm_, SGD with decay at rate · length / 6."""
     phase = {**PHASE, "steps": 1, "clip": 0.05, "optimizer": {"kind": "nt-asgd", "rate": 2.0, "weight_decay": 0.3}}
-    trainer = Trainer(small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
-    twin = small_job(tmp_path / "twin", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase).network.train()
+    trainer = Trainer(make_small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase))
+    twin = make_small_job(tmp_path / "twin", "awd-lstm", MODEL, SIZE, TRAIN, None, **phase).network.train()
     batch = next(trainer.batches())
     assert batch.scale == batch.targets.shape[1] / 6 != 1
     torch.manual_seed(1)
@@ -118,7 +118,7 @@ def test_graph_step_function_without_capture_equals_plain_step(tmp_path: Path) -
     """Without a GPU: same weights, averages, nats, norm, and carried state."""
     results = []
     for as_graph in (False, True):
-        job = small_job(tmp_path / str(as_graph), "awd-lstm", MODEL, SIZE, TRAIN, None, steps=9, **PHASE)
+        job = make_small_job(tmp_path / str(as_graph), "awd-lstm", MODEL, SIZE, TRAIN, None, steps=9, **PHASE)
         trainer = Trainer(job)
         trainer.begin()
         batches = trainer.batches()
@@ -147,7 +147,7 @@ def test_graphs_without_gpu_are_ignored(tmp_path: Path) -> None:
     weights = []
     for graphs in (False, True):
         phase = {**PHASE, "steps": 4, "cuda_graphs": graphs}
-        job = small_job(tmp_path / str(graphs), "awd-lstm", MODEL, SIZE, TRAIN, None, **phase)
+        job = make_small_job(tmp_path / str(graphs), "awd-lstm", MODEL, SIZE, TRAIN, None, **phase)
         list(run_gradient_phase(job))
         weights.append(list(job.network.parameters()))
     assert all(torch.equal(a, b) for a, b in zip(*weights, strict=True))
@@ -155,7 +155,7 @@ def test_graphs_without_gpu_are_ignored(tmp_path: Path) -> None:
 
 def test_graphs_with_accumulation_raise(tmp_path: Path) -> None:
     changes = {"accumulate": 2, "cuda_graphs": True}
-    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **changes})
+    job = make_small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, None, **{**PHASE, "steps": 4, **changes})
     for check in (Trainer, Trainer.check):
         with pytest.raises(InvalidSetting) as invalid:
             check(job)
@@ -169,7 +169,7 @@ def test_batches_of_one_time_step_keep_losses_finite(tmp_path: Path) -> None:
         "batches": {"kind": "variable", "rows": 4, "length": 6, "length_std": 0.0, "half_probability": 0.0},
         "steps": 7,
     }
-    job = small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN[:56], None, **phase)
+    job = make_small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN[:56], None, **phase)
     lengths = [length for _, length in Trainer(job).objective.layout.segments(14, 1, 0)]
     assert lengths == [6, 6, 1]
     events = list(run_gradient_phase(job))

@@ -17,7 +17,7 @@ from nextword.models.base import FILE
 from nextword.run_folder import RunFolder
 from nextword.training.events import BEGIN, END
 from nextword.training.trainer import Trainer
-from tests.support.small_job import MODEL, SIZE, VALIDATION, equal, run, weights
+from tests.support.small_job import MODEL, SIZE, VALIDATION, are_equal, copy_weights, run_lstm_job
 
 
 @pytest.mark.parametrize("slug", ["nplm", "rnn", "gru", "lstm"])
@@ -31,25 +31,25 @@ def test_resume_of_interrupted_run_gives_bit_identical_result(
     options: dict[str, Any] = {"slug": slug, "optimizer": optimizer, "steps": 14, "validate_every": 2, "accumulate": 3}
     options |= {"schedule": {"kind": "plateau"}, "clip": 0.5, "log_every": 4}
     options["model"] = {"width": 8, "dropout": 0.3} | ({"context": 1} if slug == "nplm" else {"layers": 2})
-    run(tmp_path / "straight", **options)
+    run_lstm_job(tmp_path / "straight", **options)
     for interrupt_after in (1, 5, 6):
         count = iter(range(1, 99))
-        run(tmp_path / "interrupted", stop=lambda c=count, b=interrupt_after: next(c) == b, **options)
-    run(tmp_path / "interrupted", **options)
+        run_lstm_job(tmp_path / "interrupted", stop=lambda c=count, b=interrupt_after: next(c) == b, **options)
+    run_lstm_job(tmp_path / "interrupted", **options)
     a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "interrupted").load_state()
     assert a is not None
     assert b is not None
-    assert equal(a[0], b[0])
+    assert are_equal(a[0], b[0])
     assert {k: v for k, v in a[1].items() if k != "seconds"} == {k: v for k, v in b[1].items() if k != "seconds"}
     assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "interrupted" / FILE).read_bytes()
 
 
 def test_resume_of_finished_run_changes_nothing(tmp_path: Path) -> None:
-    network, _ = run(tmp_path / "run", steps=6, validate_every=3)
-    resumed, events = run(tmp_path / "run", steps=6, validate_every=3)
+    network, _ = run_lstm_job(tmp_path / "run", steps=6, validate_every=3)
+    resumed, events = run_lstm_job(tmp_path / "run", steps=6, validate_every=3)
     assert [e.kind for e in events] == [BEGIN, END]
     assert events[-1].values["reason"] == "steps"
-    assert equal(weights(network), weights(resumed))
+    assert are_equal(copy_weights(network), copy_weights(resumed))
 
 
 def corrupt_weights_at(monkeypatch: pytest.MonkeyPatch, at: int) -> None:
@@ -73,7 +73,7 @@ def test_non_finite_loss_raises_and_keeps_last_good_state(
 ) -> None:
     corrupt_weights_at(monkeypatch, at)
     with pytest.raises(TrainingDiverged) as diverged:
-        run(tmp_path / "run", steps=9, log_every=log, save_every=0, validate_every=4, valid=valid)
+        run_lstm_job(tmp_path / "run", steps=9, log_every=log, save_every=0, validate_every=4, valid=valid)
     assert at <= diverged.value.step <= 9
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
@@ -87,12 +87,12 @@ def test_non_finite_loss_raises_and_keeps_last_good_state(
 
 def test_exploding_loss_raises(tmp_path: Path) -> None:
     with pytest.raises(TrainingDiverged):
-        run(tmp_path / "run", slug="rnn", model={"width": 8, "activation": "relu"}, steps=200, log_every=1,
+        run_lstm_job(tmp_path / "run", slug="rnn", model={"width": 8, "activation": "relu"}, steps=200, log_every=1,
             optimizer={"kind": "sgd", "rate": 1e4})  # fmt: skip
 
 
 def test_interruption_ends_with_reason_and_saved_state(tmp_path: Path) -> None:
-    _, events = run(tmp_path / "run", steps=9, stop=lambda: True)
+    _, events = run_lstm_job(tmp_path / "run", steps=9, stop=lambda: True)
     assert (events[-1].step, events[-1].values["reason"]) == (1, "interrupted")
     state = RunFolder(tmp_path / "run").load_state()
     assert state is not None
@@ -101,7 +101,7 @@ def test_interruption_ends_with_reason_and_saved_state(tmp_path: Path) -> None:
 
 
 def test_saved_state_holds_json_and_tensors(tmp_path: Path) -> None:
-    run(tmp_path / "run", steps=3)
+    run_lstm_job(tmp_path / "run", steps=3)
     (folder,) = [p for p in (tmp_path / "run" / "state").iterdir() if p.is_dir()]
     assert {p.name for p in folder.iterdir()} == {"state.safetensors", "state.json"}
     assert folder.name == (tmp_path / "run" / "state" / "current").read_text()
