@@ -65,7 +65,7 @@ KINDS = [
 @torch.no_grad()
 @pytest.mark.parametrize(("slug", "settings"), KINDS)
 @pytest.mark.parametrize("lengths", [[6], [6, 6, 6], [6, 1, 4], [3] * 8])
-def test_it_gives_what_the_network_gives(slug: str, settings: dict[str, Any], lengths: list[int]) -> None:
+def test_compiled_step_equals_network_step(slug: str, settings: dict[str, Any], lengths: list[int]) -> None:
     net = network(slug, **settings)
     ids = torch.randint(WORDS, (len(lengths), 6))
     states = [net.prompt(ids, torch.tensor(lengths)) for _ in range(2)]
@@ -82,7 +82,7 @@ def test_it_gives_what_the_network_gives(slug: str, settings: dict[str, Any], le
 @torch.no_grad()
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
 @pytest.mark.parametrize("lengths", [[1], [20], [20, 3, 11], [7] * 12])
-def test_prompts_in_eight_bits(slug: str, lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_prompt_equals_stepwise_reading(slug: str, lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_steps, "MOST", 256)  # so many pay on some machines alone; right they are everywhere
     net = network(slug, bits=8)
     ids = torch.randint(WORDS, (len(lengths), max(lengths)))
@@ -101,7 +101,7 @@ def test_prompts_in_eight_bits(slug: str, lengths: list[int], monkeypatch: pytes
 
 
 @torch.no_grad()
-def test_any_number_of_threads(threads: int) -> None:
+def test_compiled_step_is_independent_of_thread_count(threads: int) -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 3]))
     want, _ = plainly(net, torch.tensor([1, 2]), copy.deepcopy(state))
@@ -111,7 +111,7 @@ def test_any_number_of_threads(threads: int) -> None:
 
 
 @torch.no_grad()
-def test_either_way_takes_over_from_the_other_and_windows_move_on() -> None:
+def test_compiled_and_plain_steps_alternate_beyond_the_window() -> None:
     net = network(window=10)
     net.fast.cpu.least = 0
     ids = torch.randint(WORDS, (1, 40))
@@ -130,7 +130,7 @@ def test_either_way_takes_over_from_the_other_and_windows_move_on() -> None:
 
 
 @torch.no_grad()
-def test_rows_of_a_state_can_be_chosen_and_repeated_as_beams_do() -> None:
+def test_compiled_step_after_taking_state_rows_equals_plain_step() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 5]))
     _, state = compiled(net, torch.tensor([3, 4]), state)
@@ -141,7 +141,7 @@ def test_rows_of_a_state_can_be_chosen_and_repeated_as_beams_do() -> None:
 
 
 @torch.no_grad()
-def test_weights_may_move_and_change_between_steps() -> None:
+def test_compiled_step_follows_changed_weights() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     compiled(net, torch.tensor([3]), copy.deepcopy(state))
@@ -158,7 +158,7 @@ def test_weights_may_move_and_change_between_steps() -> None:
 
 
 @torch.no_grad()
-def test_a_network_can_be_narrowed_after_it_has_written() -> None:
+def test_network_can_be_quantized_after_compiled_steps() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     compiled(net, torch.tensor([3]), copy.deepcopy(state))
@@ -168,7 +168,7 @@ def test_a_network_can_be_narrowed_after_it_has_written() -> None:
     torch.testing.assert_close(got, want, rtol=0, atol=2e-3)
 
 
-def test_where_it_does_not_suit() -> None:
+def test_compiled_step_does_not_apply_to_unsuitable_input() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     one = torch.tensor([3])
@@ -185,7 +185,7 @@ def test_where_it_does_not_suit() -> None:
 
 
 @torch.no_grad()
-def test_an_interrupted_step_leaves_nobody_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_step_leaves_no_thread_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     before = torch.get_num_threads()

@@ -18,7 +18,7 @@ def bytes_of(rows: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("instructions", [True, False])
-def test_products_of_bytes(instructions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_byte_products_equal_integer_products(instructions: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if instructions and not dots.has_byte_products():
         pytest.skip("this machine has no products of bytes")
     monkeypatch.setattr(dots, "has_byte_products", lambda: instructions)
@@ -38,7 +38,7 @@ def test_products_of_bytes(instructions: bool, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(sums, np.concatenate([rows @ half[5:].astype(np.int64) for half in halves]))
 
 
-def test_products_of_floats() -> None:
+def test_float_products_equal_numpy() -> None:
     four_floats = dots.four_floats
 
     @numba_jit(nogil=True)

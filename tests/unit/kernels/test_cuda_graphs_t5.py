@@ -51,7 +51,7 @@ class Taken(Network):
 @pytest.mark.parametrize("gpu", [False, True])
 @pytest.mark.parametrize("lengths", [[5], [4, 4, 4], [7, 2, 3, 5, 1]])
 @torch.no_grad()
-def test_a_beam_finds_the_same_as_rows_that_are_taken(
+def test_beam_search_with_reordering_equals_taking_rows(
     lengths: list[int], gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where searches end at different times, and are left out."""
@@ -77,7 +77,7 @@ def test_a_beam_finds_the_same_as_rows_that_are_taken(
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("lengths", [[4, 4], [6, 3]])
 @torch.no_grad()
-def test_recorded_steps_say_the_same_and_stay_where_they_are(
+def test_captured_steps_equal_plain_steps_and_own_their_state(
     lengths: list[int], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rows a source, through reordering and the growth of what is kept."""
@@ -107,7 +107,7 @@ def test_recorded_steps_say_the_same_and_stay_where_they_are(
 
 
 @torch.no_grad()
-def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
+def test_captured_steps_do_not_overwrite_a_state_in_use() -> None:
     net = network()
     steps = t5_steps.T5GraphSteps(net)
 
@@ -132,7 +132,7 @@ def test_another_text_is_not_written_over_one_that_is_still_held() -> None:
 
 
 @torch.no_grad()
-def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
+def test_captured_steps_follow_changed_weights_and_reuse_older_states() -> None:
     """Weights that were trained between two texts count; so does what was kept of a state before its step."""
     net = network()
     steps = t5_steps.T5GraphSteps(net)
@@ -149,7 +149,7 @@ def test_distances_are_those_of_now_and_a_state_may_be_taken_up_again() -> None:
 
 
 @torch.no_grad()
-def test_a_state_stepped_twice_says_the_same_twice() -> None:
+def test_stepping_a_state_twice_gives_equal_logits() -> None:
     net = network()
     steps = t5_steps.T5GraphSteps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
@@ -161,7 +161,7 @@ def test_a_state_stepped_twice_says_the_same_twice() -> None:
 
 
 @torch.no_grad()
-def test_what_is_not_in_use_is_left_alone() -> None:
+def test_reorder_stacked_leaves_unused_positions_unchanged() -> None:
     kept = torch.randn(3, 2, 2, 2, 6, 4)
     before = kept.clone()
     after = kv_cache.reorder_stacked(kept, 4, torch.tensor([0, 2, 2]))
@@ -172,7 +172,7 @@ def test_what_is_not_in_use_is_left_alone() -> None:
     torch.testing.assert_close(more[..., :4, :], kept[[0, 0, 1, 1]][..., :4, :])
 
 
-def test_under_gradients_nothing_is_overwritten() -> None:
+def test_gradients_of_steps_and_of_parallel_decoding_are_equal() -> None:
     """Step by step or at once: one gradient."""
     net = network().double()
     ids, given = torch.randint(0, SIZE, (2, 6)), source([4, 4])

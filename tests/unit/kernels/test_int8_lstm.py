@@ -59,7 +59,7 @@ def widened(layer: Int8LSTM, x: Tensor, before: CellState) -> tuple[Tensor, Cell
 @pytest.mark.parametrize("rows", range(1, TILE_ROWS + 1))
 @pytest.mark.parametrize("inputs", [1, 2, 7, 64, 1152])
 @pytest.mark.parametrize("extreme", [False, True])
-def test_whole_products_are_exact(rows: int, inputs: int, extreme: bool) -> None:
+def test_integer_products_are_exact(rows: int, inputs: int, extreme: bool) -> None:
     draw, most = np.random.default_rng(rows), limit(inputs)
     q = draw.integers(-127, 128, (4 * UNITS, inputs)).astype(np.int8)
     x = draw.integers(-most, most + 1, (rows, inputs))
@@ -78,7 +78,7 @@ def test_whole_products_are_exact(rows: int, inputs: int, extreme: bool) -> None
 
 
 @pytest.mark.skipif(not WIDE, reason="this machine has no others than those that the other tests run (AVX2, or less)")
-def test_vectors_of_an_older_machine(tmp_path: Path) -> None:
+def test_kernels_compiled_for_avx2_pass_the_same_tests(tmp_path: Path) -> None:
     """The same tests, of loops that are compiled for a machine with AVX2 alone."""
     older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_CACHE_DIR": str(tmp_path)}
     some = [__file__, "-p", "no:cacheprovider", "-k", "exact or widened or open or itself or says"]
@@ -90,7 +90,7 @@ def test_vectors_of_an_older_machine(tmp_path: Path) -> None:
     assert "skipped" not in done.stdout
 
 
-def test_how_large_numbers_may_be() -> None:
+def test_limit_prevents_int32_overflow() -> None:
     for width in (1, 2, 400, 516, 517, 1152, 4096):
         assert 127 * width * limit(width) < 2**31
     assert limit(400) == 32767
@@ -104,7 +104,7 @@ def test_how_large_numbers_may_be() -> None:
 @pytest.mark.parametrize(("inputs", "width"), [(1, 1), (3, 13), (20, 8), (37, 24), (64, 50)])
 @pytest.mark.parametrize(("steps", "rows"), [(1, 1), (2, 5), (3, 6), (4, 7), (2, 13), (1, 31)])
 @torch.no_grad()
-def test_compiled_as_widened(inputs: int, width: int, steps: int, rows: int) -> None:
+def test_compiled_layer_equals_dequantized_layer(inputs: int, width: int, steps: int, rows: int) -> None:
     """Odd numbers of rows, and widths that neither the units of a vector nor two divide."""
     _, layer = layers(inputs, width)
     x, before = torch.randn(steps, rows, inputs) * torch.logspace(-4, 0, rows).view(-1, 1), memory(rows, width)
@@ -119,7 +119,7 @@ def flat(said: tuple[Tensor, CellState]) -> list[Tensor]:
 
 @pytest.mark.parametrize("plain", [False, True])
 @torch.no_grad()
-def test_nearly_torchs_own_layer(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_int8_layer_approximates_torch_lstm(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is lost is the rounding of the weights: a hundredth of what the layer says, step after step."""
     if plain:  # another machine
         monkeypatch.setattr(quantized, "has_pair_products", lambda: False)
@@ -135,7 +135,7 @@ def test_nearly_torchs_own_layer(plain: bool, monkeypatch: pytest.MonkeyPatch) -
 
 @compiled
 @torch.no_grad()
-def test_gates_that_are_open_or_shut() -> None:
+def test_saturated_gates_stay_finite() -> None:
     """Far beyond where e to the x leaves the floats, with an x that whole numbers hold."""
     _, layer = layers(4, 8)
     layer.scale_ih *= 1000
@@ -147,7 +147,7 @@ def test_gates_that_are_open_or_shut() -> None:
 
 @compiled
 @torch.no_grad()
-def test_each_text_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_independent_of_other_rows_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """To the bit the same beside any others, by any number of threads."""
     _, layer = layers(12, 24)
     x, before = torch.randn(4, 17, 12), memory(17, 24)
@@ -162,7 +162,7 @@ def test_each_text_is_read_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @compiled
 @torch.no_grad()
-def test_states_are_carried() -> None:
+def test_reading_in_parts_equals_reading_at_once() -> None:
     _, layer = layers(12, 21)
     x, state = torch.randn(11, 4, 12), layer.start(4)
     whole, after = layer(x, state)
@@ -175,7 +175,7 @@ def test_states_are_carried() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
 
 
-def test_gradients_reach_what_is_read() -> None:
+def test_gradients_of_input_equal_those_of_dequantized_layer() -> None:
     """Through the rounded matrices, as of an ordinary layer that has those."""
     own, layer = layers(6, 8)
     wide = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), layer.weights(), strict=True))
@@ -191,7 +191,7 @@ def test_gradients_reach_what_is_read() -> None:
 
 @compiled
 @torch.no_grad()
-def test_changed_weights_are_seen() -> None:
+def test_layer_follows_changed_weights() -> None:
     _, layer = layers(6, 8)
     _, another = layers(6, 8, seed=1)
     x, start = torch.randn(2, 3, 6), layer.start(3)
@@ -217,7 +217,7 @@ def test_changed_weights_are_seen() -> None:
     ],
 )
 @torch.no_grad()
-def test_a_network_says_nearly_the_same(more: dict[str, Any], bytes_too: bool, tmp_path: Path) -> None:
+def test_int8_network_approximates_the_original(more: dict[str, Any], bytes_too: bool, tmp_path: Path) -> None:
     torch.manual_seed(0)
     shape = {**SHAPE, **more}
     wide = AWDLSTM(AWDConfig(**shape), VOCABULARY).eval()
@@ -243,7 +243,7 @@ def test_a_network_says_nearly_the_same(more: dict[str, Any], bytes_too: bool, t
 
 
 @torch.no_grad()
-def test_a_network_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_network_without_byte_products_gives_equal_results(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     network, ids = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY).eval(), torch.randint(0, 50, (7, 9))
     want = network.hidden(Inputs(ids), None)[0]
@@ -252,7 +252,7 @@ def test_a_network_on_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
 
 
-def test_refused(tmp_path: Path) -> None:
+def test_unsupported_int8_settings_raise(tmp_path: Path) -> None:
     with raises(InvalidSetting, key="model.bits"):
         AWDConfig(bits=4)
     for core in ("gru", "qrnn"):

@@ -15,7 +15,7 @@ from nextword.layers.recurrent import reverse_padded
 LENGTHS = torch.tensor([9, 1, 4, 6])
 
 
-def test_padding_is_never_read() -> None:
+def test_run_padded_never_reads_padding() -> None:
     torch.manual_seed(0)
     layer = nn.GRU(5, 7, batch_first=True, bidirectional=True)
     x = torch.randn(4, 9, 5)
@@ -28,12 +28,12 @@ def nested(found: tuple[torch.Tensor, tuple[torch.Tensor, ...]]) -> list[torch.T
     return [found[0], *found[1]]
 
 
-def test_backwards_leaves_padding_in_place() -> None:
+def test_reverse_padded_leaves_padding_in_place() -> None:
     ids = torch.tensor([[1, 2, 3, 0], [4, 5, 0, 0]])
     assert reverse_padded(ids, torch.tensor([3, 2])).tolist() == [[3, 2, 1, 0], [5, 4, 0, 0]]
 
 
-def test_a_projection_warns_of_nothing_and_hides_no_warning_of_others() -> None:
+def test_projection_suppresses_only_its_own_warning() -> None:
     layer, before, always = BiLSTM(3, 6, 2), list(warnings.filters), torch.is_warn_always_enabled()
     torch.set_warn_always(True)  # else torch says it once in a process
     try:
@@ -48,7 +48,7 @@ def test_a_projection_warns_of_nothing_and_hides_no_warning_of_others() -> None:
     assert warnings.filters == before
 
 
-def test_dropped_keeps_the_share_and_the_expectation() -> None:
+def test_dropout_keeps_rate_expectation_and_gradient() -> None:
     torch.manual_seed(0)
     x = torch.ones(16 * MANY, requires_grad=True)
     y = dropout(x, 0.3, True)

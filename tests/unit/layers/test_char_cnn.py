@@ -33,7 +33,7 @@ def by_definition(cnn: CharacterCNN, letters: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("longest", [9, 12, 20, 50])
-def test_words_of_any_length_as_by_definition(longest: int) -> None:
+def test_char_cnn_of_words_of_any_length_equals_definition(longest: int) -> None:
     generator = torch.Generator().manual_seed(3)
     sizes = [0, *range(1, 60), EDGES[0] - 2, EDGES[0] - 1]
     words = [bytes(torch.randint(97, 123, (size,), generator=generator).tolist()) for size in sizes]
@@ -48,6 +48,6 @@ def test_words_of_any_length_as_by_definition(longest: int) -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_no_word_at_all() -> None:
+def test_char_cnn_of_no_words_returns_no_rows() -> None:
     cnn = network([b"<unk>", b"a", b"antidisestablishmentarianism"])
     assert cnn(torch.tensor([], dtype=torch.long)).shape == (0, 7)

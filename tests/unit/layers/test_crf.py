@@ -48,7 +48,7 @@ def plain_likelihood(crf: CRF, emissions: Tensor, gold: Tensor, length: int) -> 
     return right - scores.logsumexp(0)
 
 
-def test_the_likelihood_and_all_its_gradients_are_those_of_the_formula() -> None:
+def test_log_likelihood_and_gradients_equal_enumeration() -> None:
     crf, emissions, gold, mask = given()
     inputs = (emissions, *crf.parameters())
     found = crf.log_likelihood(emissions, gold, mask)
@@ -61,7 +61,7 @@ def test_the_likelihood_and_all_its_gradients_are_those_of_the_formula() -> None
         torch.testing.assert_close(a, b)
 
 
-def test_probabilities_of_all_sequences_add_up_to_one() -> None:
+def test_probabilities_of_all_sequences_sum_to_one() -> None:
     crf, emissions, _, _ = given()
     for n in (1, 3):
         every = torch.tensor(paths(n))
@@ -71,7 +71,7 @@ def test_probabilities_of_all_sequences_add_up_to_one() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_viterbi_finds_the_best_of_all(seed: int) -> None:
+def test_viterbi_equals_best_of_all_sequences(seed: int) -> None:
     crf, emissions, _, mask = given(seed=seed)
     found = crf.viterbi(emissions, mask)
     for i, n in enumerate(LENGTHS):
@@ -80,7 +80,7 @@ def test_viterbi_finds_the_best_of_all(seed: int) -> None:
         assert not found[i, n:].any()
 
 
-def test_what_the_mask_leaves_out_changes_nothing() -> None:
+def test_masked_positions_change_no_result() -> None:
     crf, emissions, gold, mask = given()
     other = torch.where(mask.unsqueeze(2), emissions, torch.tensor(77.0, dtype=torch.float64))
     strange = torch.where(mask, gold, torch.tensor(-100))
@@ -90,7 +90,7 @@ def test_what_the_mask_leaves_out_changes_nothing() -> None:
     torch.testing.assert_close(alone, crf.log_likelihood(emissions, gold, mask)[1:2])
 
 
-def test_a_row_without_words_is_certain() -> None:
+def test_empty_row_has_zero_log_likelihood() -> None:
     crf, emissions, gold, mask = given()
     mask = mask.clone()
     mask[2] = False
@@ -103,7 +103,7 @@ def test_a_row_without_words_is_certain() -> None:
 
 @pytest.mark.parametrize("scheme", SCHEMES)
 @pytest.mark.parametrize("strict", [False, True])
-def test_viterbi_says_only_what_the_scheme_allows(scheme: str, strict: bool) -> None:
+def test_viterbi_returns_only_sequences_valid_in_the_scheme(scheme: str, strict: bool) -> None:
     letters = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
     names = ["O", *(f"{letter}-X" for letter in letters)]
     steps = [torch.from_numpy(part) for part in allowed_transitions(names, scheme)]
@@ -122,14 +122,14 @@ def test_viterbi_says_only_what_the_scheme_allows(scheme: str, strict: bool) -> 
     assert total.item() == pytest.approx(1.0) if strict else total.item() < 0.99
 
 
-def test_where_nothing_is_allowed_something_is_said_nevertheless() -> None:
+def test_viterbi_with_all_transitions_forbidden_still_returns_tags() -> None:
     nothing = [torch.zeros(TAGS, TAGS, dtype=torch.bool), *[torch.zeros(TAGS, dtype=torch.bool)] * 2]
     crf, emissions, _, mask = given(allowed=nothing)
     assert crf.viterbi(emissions, mask).shape == (ROWS, LENGTH)
     assert math.isfinite(FORBIDDEN)
 
 
-def test_sixteen_bits_are_added_up_in_thirty_two() -> None:
+def test_log_likelihood_of_bf16_emissions_is_summed_in_float32() -> None:
     crf, emissions, gold, mask = given()
     crf = crf.float()
     narrow = emissions.detach().to(torch.bfloat16)

@@ -35,7 +35,7 @@ def same(a: Tensor, b: Tensor) -> None:
 # ------------------------------------------------------------------------------------------------ locked
 
 
-def test_a_locked_mask_stays_over_time_and_changes_between_rows_and_calls() -> None:
+def test_locked_mask_is_constant_over_time_and_differs_by_row_and_call() -> None:
     torch.manual_seed(0)
     x = torch.randn(9, 4, 50, dtype=torch.float64) + 10  # nowhere zero
     first, second = (locked_dropout(x, SHARE, True) / x for _ in range(2))
@@ -46,7 +46,7 @@ def test_a_locked_mask_stays_over_time_and_changes_between_rows_and_calls() -> N
     same(first[first != 0], torch.full_like(first[first != 0], SCALE))
 
 
-def test_the_gradient_of_a_locked_dropout_is_its_mask() -> None:
+def test_gradient_of_locked_dropout_equals_its_mask() -> None:
     torch.manual_seed(0)
     x = torch.ones(5, 3, 20, dtype=torch.float64, requires_grad=True)
     y = locked_dropout(x, SHARE, True)
@@ -57,7 +57,7 @@ def test_the_gradient_of_a_locked_dropout_is_its_mask() -> None:
 # ------------------------------------------------------------------------------------------------ words
 
 
-def test_a_word_is_dropped_wherever_it_stands_or_nowhere() -> None:
+def test_word_dropout_drops_all_occurrences_of_a_word() -> None:
     torch.manual_seed(0)
     embedding = nn.Embedding(40, 6).double()
     ids = torch.randint(40, (30, 8))
@@ -75,7 +75,7 @@ def test_a_word_is_dropped_wherever_it_stands_or_nowhere() -> None:
     assert torch.equal(embedding.weight, before)
 
 
-def test_the_gradient_of_words_reaches_those_kept_times_the_scale() -> None:
+def test_gradient_of_word_dropout_reaches_kept_words_scaled() -> None:
     torch.manual_seed(0)
     embedding = nn.Embedding(12, 3).double()
     ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 0, 1, 0, 0]])  # word 0 five times … 8 to 11 never
@@ -90,7 +90,7 @@ def test_the_gradient_of_words_reaches_those_kept_times_the_scale() -> None:
 # ------------------------------------------------------------------------------------------------ connections
 
 
-def test_connections_are_cut_one_by_one_and_their_gradient_with_them() -> None:
+def test_drop_connections_masks_single_weights_and_their_gradients() -> None:
     torch.manual_seed(0)
     weight = nn.Parameter(torch.randn(30, 20, dtype=torch.float64))
     masked = drop_connections(weight, SHARE, True)
@@ -113,7 +113,7 @@ FUNCTIONS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("share", [0.1, 0.65])
-def test_the_expectation_is_kept_and_the_share_is_what_it_says(name: str, share: float) -> None:
+def test_dropout_functions_keep_expectation_and_rate(name: str, share: float) -> None:
     torch.manual_seed(0)
     x = torch.ones(20_000, 5 if name == "words" else 50)
     y = FUNCTIONS[name](x, share, True).detach()
@@ -123,7 +123,7 @@ def test_the_expectation_is_kept_and_the_share_is_what_it_says(name: str, share:
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize(("share", "training"), [(0.5, False), (0.0, True), (0.0, False)])
-def test_nothing_is_dropped_in_evaluation_or_with_share_zero(name: str, share: float, training: bool) -> None:
+def test_dropout_functions_do_nothing_in_evaluation_or_at_rate_zero(name: str, share: float, training: bool) -> None:
     x = torch.randn(7, 5)
     before = torch.get_rng_state()
     assert torch.equal(FUNCTIONS[name](x, share, training), x)
@@ -145,7 +145,7 @@ def ran(layer: RecurrentLayer, way: str, seed: int, x: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("drop", [(0.0, 0.5), (0.3, 0.5), (0.3, 0.0)])
 @pytest.mark.parametrize("kind", CELLS)
-def test_the_kernel_and_the_steps_cut_the_same_connections(kind: str, drop: tuple[float, float]) -> None:
+def test_fused_and_stepwise_layers_drop_the_same_connections(kind: str, drop: tuple[float, float]) -> None:
     torch.manual_seed(0)
     layer = RecurrentLayer(kind, 5, 4, drop=drop).double()
     x = torch.randn(7, 3, 5, dtype=torch.float64, requires_grad=True)
@@ -162,7 +162,7 @@ def test_the_kernel_and_the_steps_cut_the_same_connections(kind: str, drop: tupl
 
 @pytest.mark.parametrize("way", ["fused", "stepwise"])
 @pytest.mark.parametrize("time", [1, 6])
-def test_one_mask_serves_all_steps_and_the_gradient_passes_through_it(way: str, time: int) -> None:
+def test_weight_mask_is_constant_over_steps_and_masks_the_gradient(way: str, time: int) -> None:
     """Cell by cell over one masked matrix; its gradient, masked and scaled once more, is the weight's own."""
     torch.manual_seed(0)
     layer = RecurrentLayer("lstm", 5, 4, drop=(0.0, SHARE)).double()
@@ -209,7 +209,7 @@ def losses(net: AWDLSTM, *seeds: int, time: int = 9) -> list[float]:
 
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 @pytest.mark.parametrize("share", SHARES)
-def test_each_dropout_changes_what_a_whole_network_loses_in_training(share: str, core: str) -> None:
+def test_each_dropout_changes_the_training_loss(share: str, core: str) -> None:
     net, plain = network(core, **{share: 0.5}), network(core)
     assert len({*losses(net.train(), 1, 2, 3)}) == 3
     first, again = losses(net, 1, 1)
@@ -219,13 +219,13 @@ def test_each_dropout_changes_what_a_whole_network_loses_in_training(share: str,
     assert losses(net.train(), 4)[0] != quiet[0]  # and it comes back after an evaluation
 
 
-def test_a_single_step_is_dropped_too() -> None:
+def test_dropout_applies_to_a_single_step() -> None:
     """On the CPU it takes another path through the layer; connections from the state need one that is not zero."""
     net = network(input_weight_dropout=0.5)
     assert len({*losses(net.train(), 1, 2, 3, time=1)}) == 3
 
 
-def test_every_layer_loses_connections_and_their_gradient() -> None:
+def test_weight_dropout_masks_gradients_of_every_layer() -> None:
     net = network(weight_dropout=0.5).train()
     ids = torch.randint(SIZE, (4, 10))
     CausalObjective({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
@@ -236,7 +236,7 @@ def test_every_layer_loses_connections_and_their_gradient() -> None:
 
 
 @pytest.mark.parametrize("how", ["saved", "copied", "state"])
-def test_dropping_survives_saving_copying_and_loading(how: str, tmp_path: Path) -> None:
+def test_weight_dropout_survives_saving_copying_and_loading(how: str, tmp_path: Path) -> None:
     before = network(weight_dropout=0.5, seed=7)
     losses(before.train(), 1)  # a forward must leave no masked weights behind
     weights = {name: t.clone() for name, t in before.state_dict().items()}
@@ -264,7 +264,7 @@ def test_dropping_survives_saving_copying_and_loading(how: str, tmp_path: Path) 
         assert 0.35 < moved.double().mean() < 0.65
 
 
-def test_dropping_survives_compilation() -> None:
+def test_weight_dropout_survives_compilation() -> None:
     """Traced and run op by op; the masks are drawn in the program, not frozen into it."""
     layer = RecurrentLayer("lstm", 5, 4, drop=(0.0, 0.5)).double()
     x = torch.randn(3, 2, 5, dtype=torch.float64)
@@ -275,7 +275,7 @@ def test_dropping_survives_compilation() -> None:
 
 
 @pytest.mark.parametrize("share", SHARES)
-def test_a_share_is_from_zero_to_below_one(share: str) -> None:
+def test_dropout_rate_outside_zero_to_one_raises(share: str) -> None:
     for zero in (0, 0.0):  # a recipe may write either
         AWDConfig(**{share: zero})
     for bad in (1, 1.0, -0.1):

@@ -33,7 +33,7 @@ def vectors(net: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in net.named_parameters() if p.dim() == 1}
 
 
-def test_normal() -> None:
+def test_normal_initialization_has_expected_deviation() -> None:
     net = network("normal")
     for name, w in matrices(net).items():
         assert w.std().item() == pytest.approx(SCALE, rel=0.05), name
@@ -42,7 +42,7 @@ def test_normal() -> None:
     assert all((b == 0).all() for b in vectors(net).values())
 
 
-def test_uniform() -> None:
+def test_uniform_initialization_stays_within_the_scale() -> None:
     net = network("uniform")
     for name, w in {**matrices(net), **vectors(net)}.items():
         assert w.abs().max() <= SCALE, name
@@ -50,7 +50,7 @@ def test_uniform() -> None:
     assert len(vectors(net)) == 3  # two of the layer, one of the readout
 
 
-def test_xavier() -> None:
+def test_xavier_initialization_has_expected_deviation() -> None:
     net = network("xavier")
     for name, w in matrices(net).items():
         expected = SCALE if name == "embedding.weight" else math.sqrt(2 / sum(w.shape))
@@ -66,7 +66,7 @@ def test_xavier_keeps_the_variance_of_a_square_layer() -> None:
     assert layer(x).var().item() == pytest.approx(1.0, rel=0.1)
 
 
-def test_orthogonal() -> None:
+def test_orthogonal_initialization_makes_orthogonal_gates() -> None:
     net = network("orthogonal")
     gates = net.layers[0].weight_hh.detach().split(WIDTH)
     assert len(gates) == 4
@@ -77,25 +77,25 @@ def test_orthogonal() -> None:
     assert torch.equal(net.readout.weight, same.readout.weight)  # the rest is Xavier's
 
 
-def test_zeros() -> None:
+def test_zeros_initialization_sets_all_parameters_to_zero() -> None:
     assert all((p == 0).all() for p in network("zeros").parameters())
 
 
 @pytest.mark.parametrize("kind", INITIALISATIONS)
-def test_the_same_seed_gives_the_same_weights(kind: str) -> None:
+def test_initialization_with_same_seed_repeats(kind: str) -> None:
     a, b, c = network(kind).state_dict(), network(kind).state_dict(), network(kind, seed=1).state_dict()
     assert all(torch.equal(a[name], b[name]) for name in a)
     if kind != "zeros":
         assert not all(torch.equal(a[name], c[name]) for name in a)
 
 
-def test_a_tied_embedding_is_an_embedding() -> None:
+def test_tied_embedding_is_initialized_as_an_embedding() -> None:
     net = LSTM(LSTM.Config(width=WIDTH, tied=True), Vocabulary(SIZE, 0))
     INITIALISATIONS["xavier"](net, SCALE)
     assert net.embedding.weight.std().item() == pytest.approx(SCALE, rel=0.05)
 
 
-def test_the_unigram_bias_is_the_log_of_shares() -> None:
+def test_unigram_bias_equals_log_of_smoothed_frequencies() -> None:
     """Counts 6, 1, 0 and one more of each: 7/10, 2/10, 1/10."""
     bias = torch.zeros(3)
     unigram_bias(bias, [6, 1, 0])

@@ -104,7 +104,7 @@ class Maxent:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_is_an_explicit_maxent_model(kind: str) -> None:
+def test_direct_connections_equal_explicit_maxent_model(kind: str) -> None:
     net = network(kind, order=3)
     maxent = Maxent(KINDS[kind].get("classes", 0))
     maxent.put_into(net.readout)
@@ -124,7 +124,7 @@ def test_it_is_an_explicit_maxent_model(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("order", "size"), [(1, SIZE), (2, SIZE), (5, 14)])  # 14: everything collides
-def test_it_sums_to_one_and_nll_is_log_probs(kind: str, order: int, size: int, monkeypatch: Any) -> None:
+def test_log_probs_sum_to_one_and_match_nll(kind: str, order: int, size: int, monkeypatch: Any) -> None:
     net = network(kind, order, size)
     h, targets = read(net, some()), some().flatten()
     whole = net.readout.log_probs(h)
@@ -139,7 +139,7 @@ def test_it_sums_to_one_and_nll_is_log_probs(kind: str, order: int, size: int, m
     assert net.readout.nll(h[:1], torch.tensor([IGNORE])).tolist() == [0]
 
 
-def test_each_order_looks_at_its_own_words() -> None:
+def test_direct_connections_read_only_words_within_their_order() -> None:
     """The score changes with a word n − 1 back where the order is at least n, and never with one further back."""
     for order in (1, 2, 3, 4):
         net = network("full", order)
@@ -156,7 +156,7 @@ def test_each_order_looks_at_its_own_words() -> None:
 
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM])
 @pytest.mark.parametrize("order", [1, 2, 4])
-def test_one_word_at_a_time_is_the_whole_sequence(cls: Any, order: int) -> None:
+def test_stepwise_reading_equals_reading_the_sequence(cls: Any, order: int) -> None:
     net = network(order=order, cls=cls, layers=2).eval()
     ids = some(3, 10)
     ids[:, 0] = net.vocabulary.begin
@@ -178,7 +178,7 @@ def test_one_word_at_a_time_is_the_whole_sequence(cls: Any, order: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [SIZE, 40])  # as places and values; written out in full
-def test_gradients_by_finite_differences(kind: str, size: int) -> None:
+def test_gradients_equal_finite_differences(kind: str, size: int) -> None:
     net = network(kind, 3, size).double()
     net.readout.scale = 1.5
     ids, targets = some(), some().flatten()
@@ -210,7 +210,7 @@ OPTIMIZERS: list[dict[str, Any]] = [
 ]
 
 
-def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:
+def test_direct_table_keeps_zeros_and_resumes_bit_identically(tmp_path: Path) -> None:
     model = {"width": 6, "readout": {"kind": "classes"}, "direct": {"size": 5_000, "order": 4}}
     phase: dict[str, Any] = {
         "batches": {"kind": "rows", "rows": 4, "length": 5}, "optimizer": {"kind": "sgd", "rate": 0.5},
@@ -236,7 +236,7 @@ def test_saved_resumed_and_filled_with_zeros(tmp_path: Path) -> None:
     assert torch.equal(loaded.readout.table, whole.readout.table)
 
 
-def test_a_network_of_one_unit_learns_trigrams(tmp_path: Path) -> None:
+def test_direct_connections_let_one_unit_learn_trigrams(tmp_path: Path) -> None:
     """What follows two words is fixed, and neither alone tells it: one hidden unit cannot hold that, a table can."""
     rng = np.random.default_rng(0)
     words = 6
@@ -264,7 +264,7 @@ def test_a_network_of_one_unit_learns_trigrams(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ beside the rest
 
 
-def test_without_the_key_nothing_is_there() -> None:
+def test_network_without_direct_has_no_extra_parameters() -> None:
     torch.manual_seed(0)
     net = RNN(RNN.Config(width=WIDTH), Vocabulary(V, begin=0))
     assert set(net.state_dict()) == {
@@ -275,7 +275,7 @@ def test_without_the_key_nothing_is_there() -> None:
     assert net.hidden(Inputs(some()), None)[0][-1].shape[-1] == WIDTH
 
 
-def test_vectors_of_texts_and_the_cache_do_not_see_the_words_beside() -> None:
+def test_embeddings_and_cache_ignore_direct_connections() -> None:
     net, plain = network("full").eval(), RNN(RNN.Config(width=WIDTH), Vocabulary(V, begin=0)).eval()
     plain.load_state_dict({n.replace("readout.words", "readout"): t for n, t in net.state_dict().items()
                            if n not in ("readout.table", "readout.prepared")})  # fmt: skip
@@ -290,7 +290,7 @@ def test_vectors_of_texts_and_the_cache_do_not_see_the_words_beside() -> None:
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
-def test_dynamic_evaluation_learns_the_table_too() -> None:
+def test_dynamic_evaluation_updates_the_direct_table() -> None:
     net = network("classes").eval()
     before = net.readout.table.detach().clone()
     statistics = collect_statistics(net, TEXT, length=5)
@@ -305,7 +305,7 @@ def test_dynamic_evaluation_learns_the_table_too() -> None:
     assert torch.equal(net.readout.table, before)
 
 
-def test_narrow_arithmetic_keeps_the_words_exact() -> None:
+def test_autocast_keeps_word_ids_exact() -> None:
     net = network("classes", order=3)
     ids = some()
     with torch.autocast("cpu", torch.bfloat16):
@@ -331,11 +331,11 @@ def test_narrow_arithmetic_keeps_the_words_exact() -> None:
         ({}, {"size": "2M"}, "model.direct.size"),
     ],
 )
-def test_invalid_direct_connections_are_refused(readout: dict[str, Any], direct: dict[str, Any], key: str) -> None:
+def test_invalid_direct_connections_raise(readout: dict[str, Any], direct: dict[str, Any], key: str) -> None:
     with raises(InvalidSetting, key=key):
         RNN(RNN.Config(width=WIDTH, readout=readout, direct=direct), Vocabulary(V, begin=0))
 
 
-def test_an_unknown_key_of_direct_is_named() -> None:
+def test_unknown_key_of_direct_raises() -> None:
     with raises(UnknownName, name="orders"):
         RNN(RNN.Config(width=WIDTH, direct={"orders": 3}), Vocabulary(V, begin=0))

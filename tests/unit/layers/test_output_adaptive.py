@@ -23,7 +23,7 @@ def rows(number: int = 40) -> tuple[Tensor, Tensor]:
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("few", [True, False])
-def test_values_and_gradients_are_torchs(bias: bool, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_adaptive_softmax_equals_torch(bias: bool, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(softmax.PLAIN, "cpu", 1 << 20 if few else -1)  # through torch's functions, and through ours
     peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, SIZE, [4, 12], div_value=2.0, head_bias=bias)
     layer = AdaptiveSoftmax(WIDTH, SIZE, [4, 12], div_value=2.0, bias=bias)
@@ -41,7 +41,7 @@ def test_values_and_gradients_are_torchs(bias: bool, few: bool, monkeypatch: pyt
         torch.testing.assert_close(layer.get_parameter(names.get(name, name)).grad, parameter.grad)
 
 
-def test_without_a_tail_it_is_the_full_softmax() -> None:
+def test_adaptive_softmax_without_tail_equals_full_softmax() -> None:
     layer, full = AdaptiveSoftmax(WIDTH, SIZE, [], bias=True), FullSoftmax(WIDTH, SIZE)
     full.load_state_dict({"weight": layer.head_weight, "bias": layer.head_bias})
     h, targets = rows()
@@ -49,7 +49,7 @@ def test_without_a_tail_it_is_the_full_softmax() -> None:
     torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
 
 
-def test_frequent_words_are_in_the_head() -> None:
+def test_adaptive_softmax_puts_frequent_words_into_the_head() -> None:
     layer = AdaptiveSoftmax(WIDTH, SIZE, [2, 4])
     layer.fit_vocabulary(np.array([29] * 5 + [7] * 4 + [3] * 2))
     assert layer.place[[29, 7, 3, 0]].tolist() == [0, 1, 2, 3]
@@ -58,7 +58,7 @@ def test_frequent_words_are_in_the_head() -> None:
     torch.testing.assert_close(layer.log_probs(h)[:, [29, 7]], head[:, :2])
 
 
-def test_cutoffs_must_lie_among_the_words() -> None:
+def test_cutoffs_outside_the_vocabulary_raise() -> None:
     for bad in ([0, 3], [3, 3], [30], [5.5]):
         with raises(InvalidSetting, key="model.readout.cutoffs"):
             AdaptiveSoftmax(WIDTH, SIZE, bad)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ WORDS = Vocabulary(5, 1, {"<unk>": 0, "<eos>": 1}, pieces=PIECES)
 SMALL = {"filters": [[1, 3], [2, 4]], "character_width": 5, "highway": 1}
 
 
-def test_words_are_spelled_between_marks() -> None:
+def test_spell_vocabulary_adds_begin_and_end_characters() -> None:
     found = spell_vocabulary(WORDS, 50, 2)
     assert found.tolist() == [
         [BEGIN, OTHERS, END, *[PADDING] * 7],  # special tokens have a character each
@@ -44,7 +44,7 @@ def test_words_are_spelled_between_marks() -> None:
         spell_vocabulary(Vocabulary(5, 1), 50, 2)
 
 
-def test_the_network_by_its_formula() -> None:
+def test_char_cnn_equals_formula() -> None:
     cnn = CharacterCNN(6, WORDS, **SMALL)  # type: ignore[arg-type]
     letters = cnn.characters(cnn.spellings.long())  # (V, L, 5)
     features = []
@@ -60,7 +60,7 @@ def test_the_network_by_its_formula() -> None:
     torch.testing.assert_close(cnn(torch.arange(5)), cnn.projection(x))
 
 
-def test_a_words_vector_does_not_depend_on_the_company() -> None:
+def test_char_cnn_of_a_word_is_independent_of_other_words() -> None:
     cnn = CharacterCNN(6, WORDS, **SMALL)  # type: ignore[arg-type]
     torch.testing.assert_close(cnn(torch.tensor([2])), cnn.table()[[2]])
     embedding = CharacterEmbedding(6, WORDS, **SMALL)
@@ -82,7 +82,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @torch.no_grad()
-def test_the_table_is_computed_once_in_evaluation(counted: list[int]) -> None:
+def test_char_softmax_computes_its_table_once_in_evaluation(counted: list[int]) -> None:
     layer = CharSoftmax(6, WORDS, **SMALL, correction=2).eval()  # type: ignore[arg-type]
     h, targets = torch.randn(3, 6), torch.tensor([0, 1, 2])
     for _ in range(3):
@@ -94,7 +94,7 @@ def test_the_table_is_computed_once_in_evaluation(counted: list[int]) -> None:
 
 
 @pytest.mark.parametrize("way", ["step", "load", "swap", "copy", "mode"])
-def test_the_table_is_computed_anew_when_weights_change(way: str) -> None:
+def test_char_softmax_recomputes_its_table_when_weights_change(way: str) -> None:
     layer = CharSoftmax(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
     other = CharSoftmax(6, WORDS, **SMALL).eval()  # type: ignore[arg-type]
     h = torch.randn(3, 6)
@@ -123,7 +123,7 @@ def test_the_table_is_computed_anew_when_weights_change(way: str) -> None:
         torch.testing.assert_close(after, layer.log_probs(h))
 
 
-def test_training_on_samples_computes_the_words_needed(counted: list[int]) -> None:
+def test_sampled_char_softmax_computes_only_needed_words(counted: list[int]) -> None:
     words = Vocabulary(500, 0, {}, pieces=[b" " + str(i).encode() for i in range(500)])
     layer = make_readout(6, words, {"kind": "spelled", "samples": 10, **SMALL})
     layer.total(torch.randn(3, 6), torch.tensor([1, 2, 3])).backward()
@@ -131,7 +131,7 @@ def test_training_on_samples_computes_the_words_needed(counted: list[int]) -> No
     assert counted[0] <= 13
 
 
-def test_the_network_wants_what_it_knows() -> None:
+def test_char_cnn_with_invalid_setting_raises() -> None:
     with raises(UnknownName, name="filter"):
         make_embedding(6, WORDS, {"filter": 3})
     with raises(InvalidSetting, key="characters.filters"):

@@ -23,7 +23,7 @@ def rows(number: int = 8) -> tuple[Tensor, Tensor]:
     return torch.randn(number, WIDTH, generator=g), torch.randint(SIZE, (number,), generator=g)
 
 
-def test_one_class_is_the_full_softmax() -> None:
+def test_class_softmax_of_one_class_equals_full_softmax() -> None:
     layer, full = ClassSoftmax(WIDTH, SIZE, classes=1), FullSoftmax(WIDTH, SIZE)
     with torch.no_grad():
         full.weight.copy_(layer.word_weight[layer.place])
@@ -33,7 +33,7 @@ def test_one_class_is_the_full_softmax() -> None:
     torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
 
 
-def test_a_class_a_word_is_the_full_softmax_too() -> None:
+def test_class_softmax_of_one_word_per_class_equals_full_softmax() -> None:
     layer, full = ClassSoftmax(WIDTH, SIZE, classes=SIZE), FullSoftmax(WIDTH, SIZE)
     with torch.no_grad():
         full.weight.copy_(layer.class_weight[layer.classes_of])
@@ -42,7 +42,7 @@ def test_a_class_a_word_is_the_full_softmax_too() -> None:
     torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
 
 
-def test_the_product_of_two_softmaxes_word_by_word() -> None:
+def test_class_softmax_equals_product_of_two_softmaxes() -> None:
     layer = ClassSoftmax(WIDTH, SIZE, classes=3)
     layer.fit_vocabulary(np.array([7, 7, 7, 2, 2, 9, 0, 1, 3]))
     h, _ = rows(3)
@@ -56,7 +56,7 @@ def test_the_product_of_two_softmaxes_word_by_word() -> None:
         torch.testing.assert_close(log_p[:, word].exp(), expected)
 
 
-def test_classes_have_equal_mass_by_hand() -> None:
+def test_by_mass_equals_hand_computation() -> None:
     # of 16, four classes get 4 each: one heavy word, another, two of 2, four of 1
     mass = np.array([4, 4, 2, 2, 1, 1, 1, 1], float)
     assert by_mass(mass, 4).tolist() == [0, 1, 2, 2, 3, 3, 3, 3]
@@ -67,20 +67,20 @@ def test_classes_have_equal_mass_by_hand() -> None:
     assert by_mass(np.zeros(4), 2).tolist() == [0, 0, 1, 1]
 
 
-def test_roots_leave_fewer_words_to_the_last_class() -> None:
+def test_by_mass_of_square_roots_shrinks_the_last_class() -> None:
     counts = 10_000 / np.arange(1, 1001)
     sizes = [np.bincount(by_mass(counts**power, 30))[-1] for power in (1.0, 0.5)]
     assert sizes[1] < sizes[0]
 
 
 @pytest.mark.parametrize("classes", [1, 2, 7, 50, 99, 100])
-def test_no_class_is_empty(classes: int) -> None:
+def test_by_mass_leaves_no_class_empty(classes: int) -> None:
     rng = np.random.default_rng(classes)
     mass = rng.pareto(0.3, 100) * (rng.random(100) < 0.7)
     assert (np.bincount(by_mass(mass, classes), minlength=classes) > 0).all()
 
 
-def test_more_classes_than_words_is_an_error() -> None:
+def test_more_classes_than_words_raises() -> None:
     with raises(InvalidSetting, key="model.readout.classes"):
         ClassSoftmax(WIDTH, SIZE, classes=13)
 
@@ -88,7 +88,7 @@ def test_more_classes_than_words_is_an_error() -> None:
 # ------------------------------------------------------------------------------------------------ by exchange
 
 
-def test_bigrams_are_counted() -> None:
+def test_bigrams_returns_sparse_counts() -> None:
     begins, words, counts = bigrams(np.array([1, 2, 1, 2, 2, 0]), 4)
     assert begins.tolist() == [0, 0, 1, 4, 4]
     assert words.tolist() == [2, 0, 1, 2]
@@ -101,7 +101,7 @@ def kinds_of_words(length: int = 3000) -> tuple[np.ndarray, np.ndarray]:
     return np.arange(length) % 3 * 4 + rng.integers(4, size=length), np.arange(12) // 4
 
 
-def test_words_that_stand_alike_come_together() -> None:
+def test_exchange_groups_words_with_similar_contexts() -> None:
     ids, kinds = kinds_of_words()
     shuffle = np.random.default_rng(1).permutation(12)
     found = exchange(shuffle[ids], np.arange(12) % 3, 3, sweeps=10)
@@ -109,7 +109,7 @@ def test_words_that_stand_alike_come_together() -> None:
     assert {frozenset(np.flatnonzero(found == k).tolist()) for k in range(3)} == groups
 
 
-def test_it_is_a_best_one_that_no_single_move_betters() -> None:
+def test_exchange_reaches_a_local_optimum() -> None:
     """And each sweep gains: checked against the objective computed from nothing."""
     rng = np.random.default_rng(2)
     ids = np.concatenate([rng.integers(9, size=60), np.repeat(rng.integers(9, size=40), 2)])  # some follow themselves
@@ -127,7 +127,7 @@ def test_it_is_a_best_one_that_no_single_move_betters() -> None:
             assert gain(ids, moved, 3) <= top + 1e-9
 
 
-def test_exchange_empties_no_class() -> None:
+def test_exchange_leaves_no_class_empty() -> None:
     ids = np.random.default_rng(3).integers(6, size=500)
     found = exchange(ids, np.arange(6) % 5, 5, 20)
     assert len(set(found.tolist())) == 5

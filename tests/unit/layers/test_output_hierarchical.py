@@ -19,7 +19,7 @@ def codes(parent: np.ndarray, right: np.ndarray) -> list[str]:
     return ["".join("LR"[int(s < 0)] for s in signs[a:b]) for a, b in pairwise(starts)]
 
 
-def test_a_huffman_tree_by_hand() -> None:
+def test_huffman_tree_equals_hand_computation() -> None:
     """5 2 1 1: the two ones are joined first, then with 2, then with 5."""
     parent, right = huffman(np.array([5, 2, 1, 1]))
     assert parent.tolist() == [6, 5, 4, 4, 5, 6, 6]
@@ -29,7 +29,7 @@ def test_a_huffman_tree_by_hand() -> None:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_huffmans_paths_are_as_short_as_can_be(seed: int) -> None:
+def test_huffman_paths_have_minimal_expected_length(seed: int) -> None:
     counts = np.random.default_rng(seed).integers(1, 50, size=20 + seed)
     heap = counts.tolist()
     heapq.heapify(heap)
@@ -43,14 +43,14 @@ def test_huffmans_paths_are_as_short_as_can_be(seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [2, 3, 7, 8, 9, 100])
-def test_a_balanced_tree_is_as_low_as_can_be_and_codes_are_free_of_prefixes(size: int) -> None:
+def test_balanced_tree_has_minimal_depth_and_prefix_free_codes(size: int) -> None:
     found = codes(*balanced(size))
     assert max(map(len, found)) == int(np.ceil(np.log2(size)))
     for a, b in pairwise(sorted(found)):
         assert not b.startswith(a)
 
 
-def test_two_words_are_a_softmax_of_two() -> None:
+def test_hierarchical_softmax_of_two_words_equals_full_softmax() -> None:
     layer, full = HierarchicalSoftmax(5, 2), FullSoftmax(5, 2)
     with torch.no_grad():  # p(left) = σ(z₀ − z₁)
         left = 0 if codes(layer.parent.numpy(), layer.right.numpy())[0] == "L" else 1
@@ -63,7 +63,7 @@ def test_two_words_are_a_softmax_of_two() -> None:
 
 
 @pytest.mark.parametrize("tree", ["huffman", "balanced"])
-def test_a_probability_is_the_product_of_turns(tree: str) -> None:
+def test_hierarchical_softmax_equals_product_along_the_path(tree: str) -> None:
     layer = HierarchicalSoftmax(5, 11, tree)
     layer.fit_vocabulary(np.array([3] * 20 + [1] * 9 + list(range(10))))
     h = torch.randn(1, 5)
@@ -78,7 +78,7 @@ def test_a_probability_is_the_product_of_turns(tree: str) -> None:
         torch.testing.assert_close(log_p[word].exp(), p)
 
 
-def test_frequent_words_are_near_the_root() -> None:
+def test_huffman_tree_puts_frequent_words_near_the_root() -> None:
     layer = HierarchicalSoftmax(5, 50)
     layer.fit_vocabulary(np.array([40] * 100 + list(range(50))))
     lengths = layer.starts.diff()

@@ -20,7 +20,7 @@ from tests.support.errors import raises
 WIDTH, SIZE = 4, 15
 
 
-def test_one_expert_that_changes_nothing_is_the_full_softmax() -> None:
+def test_mixture_of_one_identity_expert_equals_full_softmax() -> None:
     layer, full = MixtureOfSoftmaxes(WIDTH, SIZE, experts=1, activation="none"), FullSoftmax(WIDTH, SIZE)
     with torch.no_grad():
         layer.latent.weight.copy_(torch.eye(WIDTH))
@@ -31,7 +31,7 @@ def test_one_expert_that_changes_nothing_is_the_full_softmax() -> None:
     torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
 
 
-def test_it_is_the_papers_formula() -> None:
+def test_mixture_of_softmaxes_equals_formula_of_the_paper() -> None:
     layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=3, latent=6)
     h = torch.randn(5, WIDTH)
     prior = torch.softmax(h @ layer.prior.weight.t(), -1)
@@ -43,7 +43,7 @@ def test_it_is_the_papers_formula() -> None:
     torch.testing.assert_close(layer.log_probs(h).exp(), expected)
 
 
-def test_log_probabilities_have_a_rank_above_the_width() -> None:
+def test_mixture_log_probs_have_a_rank_above_the_width() -> None:
     torch.manual_seed(0)
     h = 3 * torch.randn(40, WIDTH).double()
     one, many = MixtureOfSoftmaxes(WIDTH, SIZE, experts=1).double(), MixtureOfSoftmaxes(WIDTH, SIZE, experts=4).double()
@@ -55,7 +55,7 @@ def test_log_probabilities_have_a_rank_above_the_width() -> None:
     assert rank[1] == SIZE
 
 
-def test_latents_are_dropped_in_training_alone() -> None:
+def test_mixture_drops_latents_only_in_training() -> None:
     layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=2, dropout=0.5)
     h, targets = torch.randn(20, WIDTH), torch.arange(20) % SIZE
     assert not torch.equal(layer.total(h, targets), layer.total(h, targets))
@@ -63,7 +63,7 @@ def test_latents_are_dropped_in_training_alone() -> None:
     assert torch.equal(layer.total(h, targets), layer.total(h, targets))
 
 
-def test_a_row_loses_the_same_latents_at_every_step() -> None:
+def test_mixture_drops_the_same_latents_at_every_step_of_a_row() -> None:
     """Told how many rows there are, it draws one mask for each, over all experts; a row's steps stand side by side."""
     torch.manual_seed(0)
     rows, time, experts, latent = 3, 5, 2, 40
@@ -81,14 +81,14 @@ def test_a_row_loses_the_same_latents_at_every_step() -> None:
     assert not torch.equal(layer._experts(h)[1], layer._experts(h)[1])  # and for each batch
 
 
-def test_vectors_of_unknown_rows_have_masks_of_their_own() -> None:
+def test_mixture_without_number_of_rows_masks_every_vector_separately() -> None:
     torch.manual_seed(0)
     layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=2, latent=40, dropout=0.5)
     kept = layer._experts(torch.randn(6, WIDTH))[1].flatten(1) != 0
     assert len({tuple(row.tolist()) for row in kept}) == 6
 
 
-def test_a_network_says_how_many_rows_there_are() -> None:
+def test_network_passes_the_number_of_rows_to_the_mixture() -> None:
     """In training the loss of a batch is that of its own rows, also where only the last positions are predicted."""
     torch.manual_seed(0)
     options = {"kind": "mixture", "experts": 2, "dropout": 0.5}
@@ -113,7 +113,7 @@ def totals_gradients(
 
 @pytest.mark.skipif(not kernels.available(), reason="NO GPU WITH TRITON HERE: this test proves nothing")
 @pytest.mark.parametrize("dropout", [0.0, 0.29])
-def test_on_a_gpu_the_total_in_16_bits_is_that_of_32(dropout: float) -> None:
+def test_mixture_total_in_16_bits_on_gpu_equals_float32(dropout: float) -> None:
     """Also recorded in a graph, where a replay draws other masks."""
     torch.manual_seed(0)
     layer = MixtureOfSoftmaxes(40, 1001, experts=5, latent=24, dropout=dropout).cuda()
@@ -142,7 +142,7 @@ def test_on_a_gpu_the_total_in_16_bits_is_that_of_32(dropout: float) -> None:
     assert len(seen) == (3 if dropout else 1)
 
 
-def test_a_tied_mixture_has_the_embeddings_width() -> None:
+def test_tied_mixture_has_the_width_of_the_embedding() -> None:
     embedding = nn.Embedding(SIZE, 6)
     layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts=2, embedding=embedding)
     assert layer.latent.out_features == 12

@@ -24,7 +24,7 @@ def rows(number: int = 9) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "log-uniform"])
-def test_words_are_drawn_as_often_as_the_proposal_says(kind: str) -> None:
+def test_proposal_samples_follow_its_probabilities(kind: str) -> None:
     proposal = Proposal(SIZE, kind)
     proposal.fit_vocabulary(TEXT)
     torch.manual_seed(0)
@@ -34,7 +34,7 @@ def test_words_are_drawn_as_often_as_the_proposal_says(kind: str) -> None:
     assert (proposal.q > 0).all()
 
 
-def test_proposals_by_hand() -> None:
+def test_proposal_probabilities_equal_hand_computation() -> None:
     proposal = Proposal(3, "log-uniform")
     proposal.fit_vocabulary(np.array([2, 2, 0]))
     expected = torch.tensor([math.log(3 / 2), math.log(4 / 3), math.log(2)]) / math.log(4)
@@ -44,7 +44,7 @@ def test_proposals_by_hand() -> None:
     torch.testing.assert_close(proposal.q, torch.tensor([2.0, 1.0, 3.0]) / 6)  # √(3+1), √(0+1), √(8+1)
 
 
-def test_with_all_words_it_is_the_full_softmax() -> None:
+def test_sampled_softmax_of_all_words_equals_full_softmax() -> None:
     full = FullSoftmax(WIDTH, SIZE)
     layer = SampledSoftmax(full, SIZE, samples=SIZE)
     h, targets = rows()
@@ -57,7 +57,7 @@ def test_with_all_words_it_is_the_full_softmax() -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_sampled_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_softmax_equals_row_by_row_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row: its target and the words drawn, each once, logits less the log of the chance to be drawn."""
     full = FullSoftmax(WIDTH, SIZE)
     layer = SampledSoftmax(full, SIZE, samples=4)
@@ -76,7 +76,7 @@ def test_sampled_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(layer.total(h, targets), full.total(h, targets))
 
 
-def test_contrastive_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nce_equals_row_by_row_computation(monkeypatch: pytest.MonkeyPatch) -> None:
     full = FullSoftmax(WIDTH, SIZE)
     layer = SampledSoftmax(full, SIZE, samples=4, contrastive=True)
     layer.fit_vocabulary(TEXT)
@@ -95,7 +95,7 @@ def test_contrastive_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("contrastive", [False, True])
 @pytest.mark.parametrize("proposal", ["unigram", "log-uniform"])
-def test_both_learn_the_distribution_that_is_there(contrastive: bool, proposal: str) -> None:
+def test_sampled_softmax_and_nce_learn_the_true_distribution(contrastive: bool, proposal: str) -> None:
     """One context, and a distribution unlike the proposal. Without the correction it would be far off."""
     torch.manual_seed(0)
     truth = torch.softmax(torch.randn(SIZE), -1)
@@ -118,7 +118,7 @@ def test_both_learn_the_distribution_that_is_there(contrastive: bool, proposal: 
         assert abs(float(torch.logsumexp(full.weight.detach(), 0)) - math.log(SIZE)) < 0.3
 
 
-def test_only_the_words_needed_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sampled_softmax_reads_only_needed_words(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
     full = FullSoftmax(WIDTH, 10_000)
     layer = SampledSoftmax(full, 10_000, samples=20)

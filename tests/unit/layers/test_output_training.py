@@ -38,7 +38,7 @@ PHASE: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("kind", READOUTS)
-def test_training_prepares_learns_saves_and_loads(kind: str, tmp_path: Path) -> None:
+def test_readout_trains_saves_and_loads(kind: str, tmp_path: Path) -> None:
     train_ids, valid = draw_walk(SIZE - 1, 4000), draw_walk(SIZE - 1, 600, seed=1)
     model = {"width": 24, "readout": READOUTS[kind]}
     network, events = train_small_job(tmp_path / "run", "lstm", model, SIZE, train_ids, valid, **PHASE)
@@ -56,7 +56,7 @@ def test_training_prepares_learns_saves_and_loads(kind: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("kind", ["classes", "sampled"])
-def test_a_resumed_run_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_bit_identically(kind: str, tmp_path: Path) -> None:
     model, asked = {"width": 8, "readout": READOUTS[kind]}, 0
 
     def stop() -> bool:
@@ -73,7 +73,7 @@ def test_a_resumed_run_goes_on_to_the_same_bits(kind: str, tmp_path: Path) -> No
         assert torch.equal(tensor, broken.state_dict()[name]), name
 
 
-def test_classes_come_from_the_training_text(tmp_path: Path) -> None:
+def test_class_softmax_takes_classes_from_the_training_text(tmp_path: Path) -> None:
     """The commonest id is alone in its class, whatever its number."""
     ids = np.where(np.arange(4000) % 2, 31, np.arange(4000) % 39).astype(np.uint8)
     job = make_small_job(tmp_path / "run", "rnn", {"width": 8, "readout": {"kind": "classes"}}, SIZE, ids, **PHASE)
@@ -83,7 +83,7 @@ def test_classes_come_from_the_training_text(tmp_path: Path) -> None:
     assert len(classes.unique()) == job.network.readout.classes == 6
 
 
-def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
+def test_unigram_bias_needs_a_readout_with_word_biases(tmp_path: Path) -> None:
     model = {"width": 8, "readout": {"kind": "tree"}}
     job = make_small_job(
         tmp_path / "run", "rnn", model, SIZE, draw_walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
@@ -100,7 +100,7 @@ def test_a_unigram_bias_needs_a_bias_for_each_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("slug", ["gru", "awd-lstm"])
-def test_other_networks_take_them_too(slug: str, tmp_path: Path) -> None:
+def test_adaptive_readout_normalizes_in_other_networks(slug: str, tmp_path: Path) -> None:
     job = make_small_job(tmp_path / "run", "rnn", {}, SIZE, draw_walk(30, 900), **PHASE)
     model = {"embedding": 8, "width": 8, "layers": 1, "tied": False, "readout": READOUTS["adaptive"]}
     cls = model_class(slug)
@@ -109,7 +109,7 @@ def test_other_networks_take_them_too(slug: str, tmp_path: Path) -> None:
     torch.testing.assert_close(log_p.exp().sum(-1), torch.ones(2))
 
 
-def test_letters_in_and_out_from_a_recipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_with_characters_in_and_out_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both sides are convolutions over characters: nothing in the network grows with the vocabulary but biases."""
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     filters = "filters=[[1,8],[2,16],[3,16]]"
@@ -130,7 +130,7 @@ def test_letters_in_and_out_from_a_recipe(tmp_path: Path, monkeypatch: pytest.Mo
     assert score.nats / score.tokens < 0.9 * np.log(size)
 
 
-def test_the_rate_is_halved_from_the_first_slow_validation_on() -> None:
+def test_slowing_schedule_halves_from_the_first_slow_validation_on() -> None:
     schedule = Schedule(0.1, {"kind": "slowing", "ratio": 1.003})
     nats = [6.0, 5.5, 5.3, 5.29, 5.1, 5.09]  # 5.3 → 5.29 is a gain of 0.19 %
     rates = [schedule(Progress(0, 0, 0.0, nats[:n])) for n in range(7)]
@@ -138,7 +138,7 @@ def test_the_rate_is_halved_from_the_first_slow_validation_on() -> None:
 
 
 @pytest.mark.parametrize("name", ["rnn/mikolov-ptb", "lstm/sundermeyer-ptb"])
-def test_recipes_with_classes_train(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipe_with_classes_trains(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     small = ["phase.0.steps=120", "model.width=16", "tokenizer.size=500", "phase.0.data=python", "phase.0.log_every=30"]
     events = list(train_events(load_recipe(name, small), tmp_path / "run", device="cpu"))

@@ -23,7 +23,7 @@ from tests.support.small_job import draw_walk, make_small_job
 SHAPE = {"width": 24, "layers": 2, "heads": 3, "window": 12, "dropout": 0.0}
 
 
-def test_rounding_by_hand() -> None:
+def test_quantize_rows_equals_hand_computation() -> None:
     q, scale = quantize_rows(torch.tensor([[1.27, -0.5, 0.004, 0.006], [0.0, 0.0, 0.0, 0.0]]))
     assert q.tolist() == [[127, -50, 0, 1], [0, 0, 0, 0]]
     assert scale[0].item() == pytest.approx(0.01)
@@ -33,7 +33,7 @@ def test_rounding_by_hand() -> None:
 @pytest.mark.parametrize("size", [1, 4, 7, 130])
 @pytest.mark.parametrize("width", [37, 128])  # the second is for the compiled loop
 @torch.no_grad()
-def test_products_are_those_of_the_rounded_matrix(rows: int, size: int, width: int) -> None:
+def test_int8_linear_equals_product_with_rounded_matrix(rows: int, size: int, width: int) -> None:
     torch.manual_seed(rows)
     w, x, b = torch.randn(size, width), torch.randn(rows, width), torch.randn(size)
     q, scale = quantize_rows(w)
@@ -43,7 +43,7 @@ def test_products_are_those_of_the_rounded_matrix(rows: int, size: int, width: i
 
 
 @pytest.mark.parametrize("odd", [float("nan"), float("inf")])
-def test_what_is_no_number_is_not_rounded_away(odd: float) -> None:
+def test_int8_linear_of_nonfinite_weights_raises(odd: float) -> None:
     layer = nn.Linear(8, 5)
     with torch.no_grad():
         layer.weight[1, 2] = odd
@@ -51,14 +51,14 @@ def test_what_is_no_number_is_not_rounded_away(odd: float) -> None:
         Int8Linear(layer)
 
 
-def test_a_layer_keeps_its_bias() -> None:
+def test_int8_linear_keeps_its_bias() -> None:
     layer = nn.Linear(8, 5)
     torch.testing.assert_close(Int8Linear(layer)(torch.zeros(2, 8)), layer.bias.expand(2, 5))
 
 
 @pytest.mark.parametrize(("cls", "config"), [(GPT1, GPT1Config), (GPT2, GPT2Config)])
 @torch.no_grad()
-def test_a_network_in_eight_bits_says_nearly_the_same(cls: type, config: type, tmp_path: Path) -> None:
+def test_int8_network_approximates_the_original(cls: type, config: type, tmp_path: Path) -> None:
     torch.manual_seed(0)
     vocabulary = Vocabulary(50, 0)
     wide = cls(config(**SHAPE), vocabulary).eval()
@@ -87,7 +87,7 @@ def test_a_network_in_eight_bits_says_nearly_the_same(cls: type, config: type, t
     assert again.readout.nll(torch.randn(4, 24), ignored).abs().sum() == 0
 
 
-def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
+def test_unsupported_bits_and_training_in_int8_raise(tmp_path: Path) -> None:
     with raises(InvalidSetting, key="model.bits"):
         GPT2Config(bits=4)
     job = make_small_job(tmp_path / "run", "gpt2", {**SHAPE, "bits": 8}, 30, draw_walk(29, 300), None, steps=1)
@@ -95,7 +95,7 @@ def test_other_numbers_of_bits_and_training_are_refused(tmp_path: Path) -> None:
         Trainer(job)
 
 
-def test_a_run_is_laid_out_in_eight_bits_once(tmp_path: Path) -> None:
+def test_convert_to_int8_keeps_scores_and_twice_raises(tmp_path: Path) -> None:
     phase = {"steps": 5, "batches": {"kind": "blocks", "rows": 2, "length": 12}}
     job = make_small_job(tmp_path / "run", "gpt2", SHAPE, 257, draw_walk(256, 300), None, **phase)
     list(run_gradient_phase(job))

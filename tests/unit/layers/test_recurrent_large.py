@@ -12,7 +12,7 @@ from nextword.training.optimizers import AveragedSGD
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.8])
-def test_masks_from_bits_drop_their_share_and_nothing_hangs_together(share: float) -> None:
+def test_bit_masks_keep_rate_and_are_uncorrelated(share: float) -> None:
     torch.manual_seed(0)
     w = (torch.rand(1024, 513) + 1).requires_grad_()
     assert w.numel() >= MANY
@@ -37,7 +37,7 @@ def test_masks_from_bits_drop_their_share_and_nothing_hangs_together(share: floa
 @pytest.mark.parametrize("decay", [0.0, 1.2e-3])
 @pytest.mark.parametrize("scale", [None, 0.3])
 @pytest.mark.parametrize("power", [0.0, 4.0])
-def test_steps_in_pieces_are_the_formula(decay: float, scale: float | None, power: float) -> None:
+def test_chunked_averaged_step_equals_formula(decay: float, scale: float | None, power: float) -> None:
     torch.manual_seed(0)
     shapes = [(), (3,), (700, 513), (5, 0), (2, 300_000)]
     ps = [nn.Parameter(torch.randn(s)) for s in shapes] + [nn.Parameter(torch.randn(400, 900).t())]
@@ -66,7 +66,7 @@ def test_steps_in_pieces_are_the_formula(decay: float, scale: float | None, powe
 @pytest.mark.parametrize("time", [1, 5])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("leak", [0.0, 0.3])
-def test_layers_take_what_a_product_in_16_bits_gives(kind: str, time: int, dtype: torch.dtype, leak: float) -> None:
+def test_recurrent_layer_accepts_16_bit_input(kind: str, time: int, dtype: torch.dtype, leak: float) -> None:
     torch.manual_seed(0)
     a, b = RecurrentLayer(kind, 6, 8, drop=(0.0, 0.5), leak=leak), RecurrentLayer(kind, 8, 8, leak=leak)
     with torch.autocast("cpu", torch.bfloat16):

@@ -14,11 +14,11 @@ from tests.support.errors import raises
 LAYERS = [torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]), torch.tensor([[[0.0, 0.0], [8.0, 0.0]]])]
 
 
-def test_at_first_it_is_the_mean() -> None:
+def test_scalar_mix_starts_as_the_mean() -> None:
     torch.testing.assert_close(ScalarMix(2)(LAYERS), torch.tensor([[[0.5, 1.0], [5.5, 2.0]]]))
 
 
-def test_by_its_formula() -> None:
+def test_scalar_mix_and_penalty_equal_formula() -> None:
     mix = ScalarMix(2, weight=0.1)
     with torch.no_grad():
         mix.w.copy_(torch.tensor([0.0, math.log(3.0)]))  # shares 1/4 and 3/4
@@ -30,7 +30,7 @@ def test_by_its_formula() -> None:
     torch.testing.assert_close(mix.w.grad, torch.tensor([0.0, 0.2 * math.log(3.0)]))
 
 
-def test_the_norm_is_over_all_numbers_of_tokens() -> None:
+def test_scalar_mix_normalizes_over_tokens_without_padding() -> None:
     """Of the second layer, with its second token padding: 0 and 0. Of the first: 1 and 2, mean 1.5, deviation 0.5."""
     padding = torch.tensor([[True, False]])
     mixed = ScalarMix(1, norm=True)(LAYERS[:1], padding)
@@ -42,7 +42,7 @@ def test_the_norm_is_over_all_numbers_of_tokens() -> None:
     torch.testing.assert_close(everywhere, whole)
 
 
-def test_what_is_padding_does_not_matter() -> None:
+def test_scalar_mix_ignores_padding() -> None:
     padding, other = torch.tensor([[True, False]]), [layer.clone() for layer in LAYERS]
     for layer in other:
         layer[0, 1] = 100.0
@@ -50,7 +50,7 @@ def test_what_is_padding_does_not_matter() -> None:
     torch.testing.assert_close(mix(LAYERS, padding)[0, 0], mix(other, padding)[0, 0])
 
 
-def test_several_mixes_have_shares_of_their_own() -> None:
+def test_scalar_mixes_have_separate_weights() -> None:
     mixes = ScalarMixes(2, 2, weight=0.5)
     with torch.no_grad():
         mixes.mixes[0].w.copy_(torch.tensor([1.0, -1.0]))  # type: ignore[operator]
@@ -61,14 +61,14 @@ def test_several_mixes_have_shares_of_their_own() -> None:
     assert len(list(mixes.parameters())) == 4
 
 
-def test_dropout_in_training_alone() -> None:
+def test_scalar_mix_drops_only_in_training() -> None:
     mix = ScalarMix(2, dropout=0.5)
     ones = [torch.ones(4, 50, 10)] * 2
     assert 0.3 < (mix(ones) == 0).float().mean() < 0.7
     torch.testing.assert_close(mix.eval()(ones), torch.ones(4, 50, 10))
 
 
-def test_bad_settings_are_named() -> None:
+def test_scalar_mix_with_invalid_settings_raises() -> None:
     with raises(InvalidSetting, key="scalar_mix"):
         ScalarMix(0)
     with pytest.raises(DataError):

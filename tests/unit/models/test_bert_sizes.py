@@ -48,12 +48,12 @@ def theirs(recipe: Recipe) -> int:
         return sum(p.numel() for p in network.parameters())
 
 
-def test_all_are_here() -> None:
+def test_all_published_sizes_have_a_recipe() -> None:
     assert len(RELEASED) == 10
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_as_many_as_in_the_released_weights(name: str) -> None:
+def test_parameter_count_equals_released_weights(name: str) -> None:
     recipe = load_recipe(name)
     unused = 2 * recipe.model["width"] if recipe.slug == "roberta" else 0  # positions there begin at 2
     assert counted(recipe) == recipe.reported["parameters"] == theirs(recipe) - unused
@@ -63,7 +63,7 @@ def test_as_many_as_in_the_released_weights(name: str) -> None:
     ("share", "narrow", "wide"),
     [("all", 12, 31), ("attention", 64, 83), ("feed-forward", 38, 57), ("none", 89, 108)],
 )
-def test_sharing_saves_as_much_as_in_table_4_of_albert(share: str, narrow: int, wide: int) -> None:
+def test_parameter_count_of_shared_layers_equals_table_4_of_albert(share: str, narrow: int, wide: int) -> None:
     recipe = load_recipe("albert/base")
     assert counted(recipe, sharing=share) / 1e6 == pytest.approx(narrow, abs=1.0)
     assert counted(recipe, sharing=share, embedding=768) / 1e6 == pytest.approx(

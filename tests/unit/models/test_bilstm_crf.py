@@ -71,7 +71,7 @@ def batch_of(encoder: Any, some: list[list[str]], features: np.ndarray | None = 
 # ------------------------------------------------------------------------------------------------ words and letters
 
 
-def test_a_lexicon_of_whole_words_never_cuts_and_knows_numbers_by_their_shape() -> None:
+def test_lexicon_of_words_never_splits_and_normalizes_digits() -> None:
     found = train_tokenizer({**SPEC, "size": 20}, ["won't in 1996-08-22 , 12.50 U.S.-led"], words=["1996", "in"])
     assert isinstance(found, Lexicon)
     assert len(found.encode("won't well-known U.S.-led").ids) == 3
@@ -85,7 +85,7 @@ def test_a_lexicon_of_whole_words_never_cuts_and_knows_numbers_by_their_shape() 
 
 
 @pytest.mark.parametrize("kind", ["cnn", "lstm"])
-def test_a_words_letters_say_the_same_beside_words_of_any_length(kind: str) -> None:
+def test_character_encoder_is_independent_of_other_words(kind: str) -> None:
     torch.manual_seed(0)
     layer = CharacterEncoder(kind, 6, [[3, 5], [4, 2]], 4, 0.5).eval()
     words = ["a", "EU", "Baghdad", "internationalisation"]
@@ -98,7 +98,7 @@ def test_a_words_letters_say_the_same_beside_words_of_any_length(kind: str) -> N
             assert not torch.allclose(together[a], together[b])
 
 
-def test_how_words_are_capitalised() -> None:
+def test_capitalization_classifies_words() -> None:
     words = ["call", "German", "EU", "McDonald", "eBay", "1996", "A", "U.N.", "I'm", "."]
     found = capitalization(torch.from_numpy(word_characters(words, 30))).tolist()
     assert found == [LOWER, INITIAL, UPPER, MIXED, MIXED, NO_LETTERS, INITIAL, UPPER, INITIAL, NO_LETTERS]
@@ -117,7 +117,7 @@ def test_how_words_are_capitalised() -> None:
         {"characters": ""},
     ],
 )
-def test_a_sentence_is_read_the_same_alone_and_in_company(more: dict[str, Any]) -> None:
+def test_batched_sentences_equal_single_sentences(more: dict[str, Any]) -> None:
     encoder = network(**more)
     layers, _ = encoder.encode(batch_of(encoder, WORDS).inputs)
     assert [layer.shape[-1] for layer in layers] == encoder.widths
@@ -127,7 +127,7 @@ def test_a_sentence_is_read_the_same_alone_and_in_company(more: dict[str, Any]) 
             torch.testing.assert_close(a[0], b[i, : len(words)], rtol=1e-4, atol=1e-5)
 
 
-def test_every_word_is_read_from_both_sides() -> None:
+def test_every_word_depends_on_both_sides() -> None:
     encoder = network()
     before = encoder.encode(batch_of(encoder, [WORDS[0]]).inputs)[0][-1][0]
     for at in range(5):
@@ -137,14 +137,14 @@ def test_every_word_is_read_from_both_sides() -> None:
         assert ((before - after).abs().amax(1) > 1e-7).all()
 
 
-def test_dropout_is_the_same_for_all_words_of_a_sentence() -> None:
+def test_dropout_mask_is_constant_over_a_sentence() -> None:
     encoder = network(dropout=0.5).train()
     dropped = encoder._drop(torch.ones(3, 4, 200))
     assert (dropped == dropped[:, :1]).all()
     assert not (dropped[0] == dropped[1]).all()
 
 
-def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_path: Path) -> None:
+def test_pretrained_vectors_are_loaded_and_missing_ones_are_zero(tmp_path: Path) -> None:
     (tmp_path / "v.txt").write_text("german 1 2 3\nseldom 4 5 6\n")
     config = TaggerConfig(**SMALL | {"vectors": str(tmp_path / "v.txt"), "vector_width": 3, "finetune_vectors": False})
     known = train_tokenizer(SPEC, ["German call"], words=Tagger.pretrained_words(config))
@@ -158,7 +158,7 @@ def test_vectors_of_words_come_from_a_file_and_are_zero_where_it_has_none(tmp_pa
         Tagger(replace(config, vector_width=5), vocabulary(known, spellings=True)).load_pretrained_embeddings()
 
 
-def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
+def test_tokens_are_words_only_if_boundaries_match() -> None:
     """As word2vec reads them: a token is a word, and yet a row is not a sentence."""
     ids, starts, words = np.arange(5), np.array([0, 2, 5]), np.array([0, 1, 0, 1, 2])
     tags, pooled = np.zeros(5, np.int64), np.zeros(2, np.int64)
@@ -171,7 +171,7 @@ def test_words_of_texts_that_lie_end_to_end_are_found_by_their_place() -> None:
     ).tokens_are_words  # as many tokens as words, but they are not the same
 
 
-def test_a_tokenizer_that_cuts_words_is_refused() -> None:
+def test_tokenizer_that_splits_words_raises() -> None:
     known = train_tokenizer({"kind": "bpe", "size": 300}, [" ".join(words) for words in WORDS])
     encoder = Tagger(TaggerConfig(**SMALL), vocabulary(known, spellings=True))
     with raises(InvalidSetting, key="tokenizer.kind"):
@@ -189,7 +189,7 @@ def test_a_tokenizer_that_cuts_words_is_refused() -> None:
         ({"contextual_place": "middle"}, "model.contextual_place"),
     ],
 )
-def test_invalid_settings_are_refused(more: dict[str, Any], key: str) -> None:
+def test_invalid_setting_raises(more: dict[str, Any], key: str) -> None:
     with raises(InvalidSetting, key=key):
         network(**more)
 
@@ -197,7 +197,7 @@ def test_invalid_settings_are_refused(more: dict[str, Any], key: str) -> None:
 # ------------------------------------------------------------------------------------------------ vectors in context
 
 
-def test_the_mix_is_the_formula() -> None:
+def test_scalar_mix_equals_formula() -> None:
     torch.manual_seed(0)
     mix, stack = ScalarMix(3), torch.randn(3, 2, 4, 5)
     torch.testing.assert_close(mix(stack), stack.mean(0))
@@ -213,7 +213,7 @@ def test_the_mix_is_the_formula() -> None:
 
 
 @pytest.mark.parametrize("place", ["input", "output", "both"])
-def test_vectors_in_context_go_in_where_they_are_asked_for(place: str) -> None:
+def test_contextual_vectors_enter_at_the_configured_place(place: str) -> None:
     more = {"contextual": "runs/x", "contextual_layers": 2, "contextual_width": 6, "contextual_place": place}
     encoder = network(**more)
     assert sorted(encoder.mixes) == sorted({"input", "output"} if place == "both" else {place})
@@ -235,7 +235,7 @@ def test_vectors_in_context_go_in_where_they_are_asked_for(place: str) -> None:
 
 
 @pytest.mark.parametrize("classifier", ["linear", "crf"])
-def test_the_best_tags_are_of_the_scheme_and_rows_do_not_matter_to_each_other(classifier: str) -> None:
+def test_best_tags_follow_the_scheme_and_rows_are_independent(classifier: str) -> None:
     tagging = headed(network(), classifier=classifier)
     batch = batch_of(tagging.encoder, WORDS)
     emissions, there = tagging(batch), batch.targets != IGNORE
@@ -247,7 +247,7 @@ def test_the_best_tags_are_of_the_scheme_and_rows_do_not_matter_to_each_other(cl
         torch.testing.assert_close(tagging.nats(tagging(alone), alone.targets)[0], nats[i], rtol=1e-4, atol=1e-4)
 
 
-def test_a_softmax_is_the_sum_over_words_and_a_tag_never_seen_costs_nothing() -> None:
+def test_softmax_loss_sums_over_words_and_ignores_unseen_tags() -> None:
     tagging = headed(network(), classifier="linear")
     batch = batch_of(tagging.encoder, WORDS)
     emissions = tagging(batch)
@@ -263,7 +263,7 @@ def test_a_softmax_is_the_sum_over_words_and_a_tag_never_seen_costs_nothing() ->
 # ------------------------------------------------------------------------------------------------ unknown words
 
 
-def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
+def test_unknown_dropout_applies_only_in_training_and_keeps_characters() -> None:
     encoder = network(unk_probability=0.5, dropout=0.0)
     batch = batch_of(encoder, WORDS[:2])
     calm = encoder.encode(batch.inputs)[0][0]
@@ -284,7 +284,7 @@ def test_words_are_forgotten_in_training_alone_and_their_letters_stay() -> None:
         network(unk_probability=1.0)
 
 
-def test_a_tagger_says_what_it_mixes() -> None:
+def test_tagger_reports_its_mix_weights() -> None:
     assert network().mix_weights == {}
     encoder = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_place="both")
     with torch.no_grad():

@@ -51,7 +51,7 @@ def lm(place: Path) -> Any:
 # ------------------------------------------------------------------------------------------------ the encoder
 
 
-def test_given_vectors_are_the_source_s_and_stay_as_they_are(place: Path, lm: Any) -> None:
+def test_pretrained_vectors_are_copied_and_fixed(place: Path, lm: Any) -> None:
     """After training: those of the file to the bit, zeros for what it lacks, and no parameter among them."""
     given = read_vectors(place / "vectors.txt")
     network = lm.network
@@ -63,7 +63,7 @@ def test_given_vectors_are_the_source_s_and_stay_as_they_are(place: Path, lm: An
     assert all(p.shape != network.vectors.shape for p in network.parameters())
 
 
-def test_what_encode_gives(lm: Any) -> None:
+def test_encode_returns_glove_layers_and_cove(lm: Any) -> None:
     network = lm.network
     assert isinstance(network, Encoder)
     inputs = torch.from_numpy(lm.tokenizer.encode("the bank by river3 never").ids)[None]
@@ -78,7 +78,7 @@ def test_what_encode_gives(lm: Any) -> None:
     torch.testing.assert_close(means[-1][:WIDTH], glove[0].mean(0))
 
 
-def test_a_word_s_cove_depends_on_its_company_and_its_glove_does_not(lm: Any) -> None:
+def test_cove_depends_on_context_and_glove_does_not(lm: Any) -> None:
     one, other = (lm.tokenizer.encode(text).ids for text in ("bank by river3", "bank by coin3"))
     vectors = [lm.network.encode(nextword.core.types.Inputs(torch.tensor(ids)[None]))[0] for ids in (one, other)]
     assert torch.equal(vectors[0][0][0, 0], vectors[1][0][0, 0])
@@ -86,7 +86,7 @@ def test_a_word_s_cove_depends_on_its_company_and_its_glove_does_not(lm: Any) ->
 
 
 @torch.no_grad()
-def test_words_beyond_can_be_read_and_not_written(lm: Any) -> None:
+def test_words_beyond_the_output_vocabulary_are_read_but_not_generated(lm: Any) -> None:
     network, written_ = lm.network, lm.network.output_size
     assert written_ == WRITTEN < len(lm.tokenizer)
     first, state = lm._read_prompts(lm._encode_prompts(["the bank"], "slide"))
@@ -98,7 +98,7 @@ def test_words_beyond_can_be_read_and_not_written(lm: Any) -> None:
     assert lm.score(rare, "the bank").nats == pytest.approx(lm.score("<unk>", "the bank").nats, rel=1e-5)
 
 
-def test_saved_and_loaded_without_the_file(place: Path, lm: Any, tmp_path: Path) -> None:
+def test_run_loads_without_the_vector_file(place: Path, lm: Any, tmp_path: Path) -> None:
     (place / "vectors.txt").rename(tmp_path / "gone.txt")
     try:
         again = nextword.load(place / "run", device="cpu")
@@ -109,7 +109,7 @@ def test_saved_and_loaded_without_the_file(place: Path, lm: Any, tmp_path: Path)
     assert again.score("theo banko", "the bank") == lm.score("theo banko", "the bank")
 
 
-def test_gone_on_with_without_the_file(place: Path, tmp_path: Path) -> None:
+def test_run_resumes_without_the_vector_file(place: Path, tmp_path: Path) -> None:
     """Vectors are in the state, too: to resume nothing is read again."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_bytes((place / "vectors.txt").read_bytes())
@@ -122,7 +122,7 @@ def test_gone_on_with_without_the_file(place: Path, tmp_path: Path) -> None:
     assert all(torch.equal(straight[name], broken[name]) for name in straight)
 
 
-def test_the_best_of_a_beam_copy_unknown_words_as_its_first_does(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_n_best_translations_copy_unknown_words_like_the_best_one(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It writes nothing but unknown words, from a source with one that nobody can write."""
     real = lm.network.readout.log_probs
 
@@ -139,7 +139,7 @@ def test_the_best_of_a_beam_copy_unknown_words_as_its_first_does(lm: Any, monkey
     assert best.text == written.lstrip()
 
 
-def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: Path) -> None:
+def test_invalid_vectors_raise_before_the_folder_exists(place: Path, tmp_path: Path) -> None:
     (tmp_path / "queen.txt").write_text("queen" + " 1" * WIDTH)
     bytes_ = ["tokenizer={ kind = 'bytes' }", f"model.vectors={tmp_path / 'queen.txt'}"]
     for changes in (["model.vector_width=8"], ["model.vectors=none.txt"], ["model.reverse_source=true"], bytes_):
@@ -148,7 +148,7 @@ def test_what_is_wrong_is_said_before_there_is_a_folder(place: Path, tmp_path: P
         assert not (tmp_path / "run").exists()
 
 
-def test_without_a_file_vectors_are_random_and_as_fixed(place: Path) -> None:
+def test_vectors_without_a_file_are_random_and_fixed(place: Path) -> None:
     recipe = load_cove_recipe(place, "model.vectors=''")
     tokenizer = build_tokenizer(recipe, nextword.data.parallel.open_parallel(f"{place / 'pairs'}:xx-yy"))
     network = build_network(recipe, tokenizer)
@@ -174,7 +174,7 @@ def moved(place: Path, name: str, data: str = "group", **options: Any) -> transf
 
 
 @pytest.mark.parametrize("features", ["glove", "cove", "both"])
-def test_a_frozen_encoder_gets_no_gradient(place: Path, features: str) -> None:
+def test_frozen_encoder_gets_no_gradient(place: Path, features: str) -> None:
     data = str(place / "group.csv")
     plan = make_plan("cove/classify", place / "run", data, changes=[*QUICK, f"task.features={features}"], device="cpu")
     network = build_model(plan.recipe, plan.tokenizer).train()
@@ -190,7 +190,7 @@ def test_a_frozen_encoder_gets_no_gradient(place: Path, features: str) -> None:
     assert all(p.grad is not None for p in network.encoder.encoder.parameters())
 
 
-def test_saved_applied_and_the_encoder_as_it_was(place: Path) -> None:
+def test_classifier_saves_and_predicts_and_leaves_the_encoder_unchanged(place: Path) -> None:
     outcome = moved(place, "both")
     model = nextword.load(place / "both", device="cpu")
     assert isinstance(model, Classifier)
@@ -207,7 +207,7 @@ def test_saved_applied_and_the_encoder_as_it_was(place: Path) -> None:
     assert model.predict([""])[0].label in ("river", "coin")
 
 
-def test_of_a_pair_each_text_is_read_by_itself(place: Path) -> None:
+def test_texts_of_a_pair_are_encoded_separately(place: Path) -> None:
     moved(place, "pair", "pair")
     model: Any = nextword.load(place / "pair", device="cpu")
     a, b = "the red house", "blue"
@@ -224,7 +224,7 @@ def test_of_a_pair_each_text_is_read_by_itself(place: Path) -> None:
     np.testing.assert_allclose(said, wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path) -> None:
+def test_interrupted_run_resumes_bit_identically(place: Path) -> None:
     """Batch norm has a memory of its own, and that is saved, too."""
     changes = ["phase.0.epochs=2"]
     moved(place, "straight", changes=changes)
@@ -237,7 +237,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(place: Path) -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_from_scratch_has_the_vectors_and_nothing_else(place: Path) -> None:
+def test_scratch_run_keeps_the_vectors_and_reinitializes_the_rest(place: Path) -> None:
     moved(place, "scratch", scratch=True)
     before, after = (load_file(str(place / name / "model.safetensors")) for name in ("run", "scratch"))
     assert torch.equal(before["vectors"], after["vectors"])
@@ -246,7 +246,7 @@ def test_from_scratch_has_the_vectors_and_nothing_else(place: Path) -> None:
     assert not any(torch.equal(before[name], after[name]) for name in weights)
 
 
-def test_any_network_can_be_under_it(tmp_path: Path) -> None:
+def test_biattentive_classifier_works_over_any_network(tmp_path: Path) -> None:
     from tests.support.tiny_transfer import make_run
 
     make_run(tmp_path / "bert")
@@ -263,13 +263,13 @@ def test_any_network_can_be_under_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change", ["task.features=elmo", "task.features='7'", "task.classifier=bcn", "task.width=0", "task.frozen=1"]
 )
-def test_invalid_task_settings_are_refused(place: Path, change: str) -> None:
+def test_invalid_task_setting_raises_before_the_folder_exists(place: Path, change: str) -> None:
     with pytest.raises(InvalidSetting):
         moved(place, "bad", changes=[change])
     assert not (place / "bad").exists()
 
 
-def test_sizes_of_the_paper() -> None:
+def test_widths_equal_those_of_the_paper() -> None:
     """600 numbers for a word beside 300 of GloVe."""
     vocabulary = nextword.core.types.Vocabulary(50, 1, {"<unk>": 0}, 1)
     network = CoVe(CoVeConfig(), vocabulary)

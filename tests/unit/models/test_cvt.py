@@ -79,7 +79,7 @@ SEES = {
 }
 
 
-def test_every_view_sees_its_view_and_nothing_else() -> None:
+def test_each_view_depends_only_on_its_part_of_the_input() -> None:
     views = headed().eval()
     before = said(views, WORDS)
     assert set(before) == set(SEES) == {PRIMARY, *VIEWS}
@@ -97,7 +97,7 @@ def test_every_view_sees_its_view_and_nothing_else() -> None:
                 assert torch.equal(moved & there, wanted), (name, row, j)
 
 
-def test_where_nothing_has_been_read_there_are_zeros() -> None:
+def test_views_without_input_read_zeros() -> None:
     views = headed().eval()
     found = said(views, WORDS)
     heads: Any = views.out[0].heads
@@ -105,12 +105,12 @@ def test_where_nothing_has_been_read_there_are_zeros() -> None:
         torch.testing.assert_close(found[name][at], heads[name](torch.zeros(7)))
 
 
-def test_the_full_view_has_no_relu_and_the_others_do() -> None:
+def test_only_the_full_view_has_no_relu() -> None:
     for name, head in headed().out[0].heads.items():  # type: ignore[operator, union-attr]
         assert isinstance(head[1], torch.nn.Identity if name == "full" else torch.nn.ReLU)
 
 
-def test_widths_are_those_of_the_paper() -> None:
+def test_widths_equal_those_of_the_paper() -> None:
     network = headed().encoder
     assert network.widths == [6 + 6, 14, 28]
     layers, _ = network.encode(batch_of(headed()).inputs)
@@ -120,7 +120,7 @@ def test_widths_are_those_of_the_paper() -> None:
     assert (config.width, config.second_width, config.projection, config.dropout) == (1024, 512, 512, 0.5)
 
 
-def test_the_first_lstm_is_two_networks_side_by_side() -> None:
+def test_bilstm_equals_two_separate_lstms() -> None:
     """Its halves are those of two LSTMs in one direction, of which the second reads each row from its end."""
     torch.manual_seed(0)
     both, x = BiLSTM(5, 8, 3), torch.randn(2, 4, 5)
@@ -144,7 +144,7 @@ def test_the_first_lstm_is_two_networks_side_by_side() -> None:
 # ------------------------------------------------------------------------------------------------ who learns from whom
 
 
-def test_soft_cross_entropy_is_the_formula() -> None:
+def test_soft_cross_entropy_equals_formula() -> None:
     torch.manual_seed(0)
     emissions, targets = torch.randn(2, 3, 4), torch.randn(2, 3, 4).softmax(-1)
     there = torch.tensor([[True, True, False], [True, False, False]])
@@ -158,7 +158,7 @@ def test_soft_cross_entropy_is_the_formula() -> None:
     torch.testing.assert_close(soft_cross_entropy(emissions, F.one_hot(hard, 4).float(), there), ordinary)
 
 
-def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
+def test_targets_of_unlabeled_text_get_no_gradient() -> None:
     views, objective = headed(2).train(), CrossViewObjective({}, dropout=0.0)
     batch = batch_of(views, part=UNLABELED)
     loss = objective.loss(views, batch, None)
@@ -187,7 +187,7 @@ def test_a_target_is_a_number_and_no_gradient_goes_into_it() -> None:
     assert tuple(loss.terms) == VIEWS
 
 
-def test_what_is_dropped_is_the_networks_the_objectives_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_rate_is_that_of_network_or_objective_or_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     views, objective = headed().train(), CrossViewObjective({}, dropout=0.2)
     rates: list[tuple[float, bool]] = []
     own = views.encoder.views
@@ -203,7 +203,7 @@ def test_what_is_dropped_is_the_networks_the_objectives_or_nothing(monkeypatch: 
     assert rates == [(0.5, True), (0.0, False), (0.2, True), (0.0, True)]
 
 
-def test_a_target_is_the_same_each_time_while_training() -> None:
+def test_targets_repeat_in_training_and_auxiliary_outputs_do_not() -> None:
     views = headed().train()
     batch = batch_of(views)
     first, again = (views.targets(batch.inputs)[0] for _ in range(2))
@@ -213,7 +213,7 @@ def test_a_target_is_the_same_each_time_while_training() -> None:
     assert not torch.equal(a, b)
 
 
-def test_tags_teach_the_primary_head_of_their_task_alone_and_are_smoothed() -> None:
+def test_labeled_loss_is_smoothed_and_trains_only_the_primary_head_of_its_task() -> None:
     views, objective = headed(2, dropout=0.0).train(), CrossViewObjective({}, label_smoothing=0.1)
     batch = batch_of(views, part=1)
     loss = objective.loss(views, batch, None)
@@ -233,7 +233,7 @@ def test_tags_teach_the_primary_head_of_their_task_alone_and_are_smoothed() -> N
 # ------------------------------------------------------------------------------------------------ the rest
 
 
-def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
+def test_rows_are_independent_and_tags_follow_the_scheme() -> None:
     from nextword.data.tag_schemes import find_violation
 
     views = headed(2).eval()
@@ -248,7 +248,7 @@ def test_rows_do_not_matter_to_each_other_and_tags_are_of_the_scheme() -> None:
                 assert find_violation([TAGS[tag] for tag in best[row, : len(words)].tolist()], "BIOES") is None
 
 
-def test_what_does_not_fit_is_said() -> None:
+def test_incompatible_network_or_setting_raises() -> None:
     with raises(Unsupported, ability="views"):
         CrossViewHead(Tagger(TaggerConfig(), vocabulary(tokenizer(), spellings=True)), CrossViewConfig())
     with raises(InvalidSetting, key="objective.label_smoothing"):

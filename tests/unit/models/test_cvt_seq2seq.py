@@ -49,7 +49,7 @@ def alone() -> Batch:
 # ------------------------------------------------------------------------------------------------ what is written
 
 
-def test_what_is_written_is_the_likeliest_word_by_word_with_nothing_dropped() -> None:
+def test_decode_greedily_equals_greedy_search_without_dropout() -> None:
     made = network().train()
     ids, log_p, there = decode_greedily(made, sources(), 7)
     assert made.training
@@ -71,7 +71,7 @@ def test_what_is_written_is_the_likeliest_word_by_word_with_nothing_dropped() ->
 
 
 @pytest.mark.parametrize("targets", ["soft", "hard"])
-def test_the_loss_is_the_formula_and_teaches_all_but_the_primary_decoder(targets: str) -> None:
+def test_unlabeled_loss_equals_formula_and_trains_all_but_the_primary_decoder(targets: str) -> None:
     made = network(dropout=0.0, attention_dropout=0.0).train()
     loss = CrossViewSeq2SeqObjective({"length": 7}, targets=targets).loss(made, alone(), None)
     ids, log_p, there = decode_greedily(made, sources(), 7)
@@ -98,7 +98,7 @@ def test_the_loss_is_the_formula_and_teaches_all_but_the_primary_decoder(targets
     assert {name.split(".")[0] for name in taught} == {"embedding", "encoder", "layers", "bridge", "views"}
 
 
-def test_pairs_teach_the_primary_decoder_alone() -> None:
+def test_pairs_train_only_the_primary_decoder() -> None:
     made = network(dropout=0.0).train()
     read, targets = torch.tensor([[BEGIN, 4]] * 3), torch.tensor([[4, END]] * 3)
     batch = Batch(Inputs(read, source=sources()), targets, num_targets=6)
@@ -107,7 +107,7 @@ def test_pairs_teach_the_primary_decoder_alone() -> None:
     assert made.out.weight.grad is not None
 
 
-def test_a_decoder_loses_attention_only_while_it_learns() -> None:
+def test_attention_dropout_of_a_view_applies_only_in_training() -> None:
     made = network(dropout=0.0, attention_dropout=0.9)
     read = Inputs(torch.tensor([[BEGIN, 4, 5]] * 3), source=sources())
     says = lambda: {name: log_p.detach() for name, (log_p, _) in made.auxiliary(read).items()}  # noqa: E731
@@ -120,7 +120,7 @@ def test_a_decoder_loses_attention_only_while_it_learns() -> None:
     torch.testing.assert_close(a["dropped"], b["dropped"])
 
 
-def test_a_view_of_the_future_has_not_seen_the_word_before() -> None:
+def test_future_view_does_not_see_the_previous_word() -> None:
     made = network(dropout=0.0).eval()
     ids = torch.tensor([[BEGIN, 4, 5, 6]] * 3)
     other = ids.clone()
@@ -143,7 +143,7 @@ def stream(texts: list[list[int]]) -> Stream:
     return Stream(ids, marks, documents, len(ids), len(ids), 0)
 
 
-def test_sources_are_sentences_neither_too_short_nor_too_long() -> None:
+def test_sources_keep_sentences_within_length_limits() -> None:
     text = stream([[2, 3, 4, 2, 5], [2], [2, 3, 4, 5, 6, 7, 8, 9], [5, 6]])
     found = Sources(text, END, 6)
     assert [found.sentence(i).tolist() for i in range(len(found))] == [[2, 3, 4, END], [2, 5, END], [5, 6, END]]
@@ -151,7 +151,7 @@ def test_sources_are_sentences_neither_too_short_nor_too_long() -> None:
         len(Sources(text, END, 2))
 
 
-def test_batch_k_is_made_of_the_seed_and_k_alone() -> None:
+def test_batch_depends_only_on_seed_and_step() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.integers(3, SIZE, draw.integers(2, 6)).tolist() for _ in range(40)]
     pairs = Pairs(stream(rows), stream(rows[::-1]), BEGIN, np.arange(40))
@@ -187,7 +187,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
     return lambda *more: load_recipe("cvt-seq2seq/tiny", [*changes, *more])
 
 
-def test_a_run_that_was_stopped_goes_on_to_the_same_bits(recipe: Any, tmp_path: Path) -> None:
+def test_interrupted_run_resumes_bit_identically(recipe: Any, tmp_path: Path) -> None:
     list(train_events(recipe(), tmp_path / "whole", device="cpu"))
     asked = iter(range(100))
     list(train_events(recipe(), tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 6))
@@ -196,7 +196,7 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bits(recipe: Any, tmp_path: 
     assert whole == parts
 
 
-def test_invalid_input_is_rejected(recipe: Any, tmp_path: Path) -> None:
+def test_invalid_input_raises(recipe: Any, tmp_path: Path) -> None:
     with pytest.raises(DataError) as problem:
         list(train_events(recipe("phase.0.objective.unlabeled=nowhere.txt"), tmp_path / "a", device="cpu"))
     assert "objective.unlabeled=FILE" in str(problem.value)

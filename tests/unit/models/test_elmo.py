@@ -64,7 +64,7 @@ def test_neither_side_sees_the_future(at: int) -> None:
         assert same == (at <= place), place
 
 
-def test_one_side_does_not_learn_from_the_other() -> None:
+def test_gradient_of_one_direction_does_not_reach_the_other() -> None:
     network, _ = made()
     layers, _ = network.both(Inputs(torch.cat([IDS, IDS.flip(1)])), None)
     layers[-1][: len(IDS)].sum().backward()
@@ -73,7 +73,7 @@ def test_one_side_does_not_learn_from_the_other() -> None:
         assert not layer.weight_hh.grad[1].any()  # type: ignore[union-attr]
 
 
-def test_both_at_once_are_each_alone() -> None:
+def test_both_directions_at_once_equal_each_alone() -> None:
     network, _ = made()
     with torch.no_grad():
         together, _ = network.both(Inputs(torch.cat([IDS, IDS.flip(1)])), None)
@@ -86,7 +86,7 @@ def test_both_at_once_are_each_alone() -> None:
     torch.testing.assert_close(words[0][..., :6], words[0][..., 6:])  # letters know no side
 
 
-def test_the_joint_likelihood() -> None:
+def test_joint_loss_equals_sum_of_both_directions() -> None:
     """J, by scoring each direction by itself."""
     network, _ = made()
     rows = torch.cat([IDS, IDS.flip(1)])
@@ -107,7 +107,7 @@ def test_the_joint_likelihood() -> None:
     torch.testing.assert_close(summed.value, loss.nats / 4)
 
 
-def test_batches_come_from_both_ends() -> None:
+def test_forward_and_backward_batches_read_from_both_ends() -> None:
     """As the objective draws it."""
     found = list(islice(forward_and_backward_batches(Rows(1, 3), np.arange(7), 0), 3))
     shown = [(batch.inputs.ids.tolist(), batch.targets.tolist(), batch.reset_state) for batch in found]
@@ -118,7 +118,7 @@ def test_batches_come_from_both_ends() -> None:
     ]
 
 
-def test_state_carried_over_batches_is_one_long_sequence() -> None:
+def test_state_carried_over_batches_equals_one_long_sequence() -> None:
     network, _ = made()
     text = Stream.from_ids(np.random.default_rng(1).integers(0, 12, 42))
     short, whole = BidirectionalObjective({"rows": 2, "length": 4}), BidirectionalObjective({"rows": 2, "length": 20})
@@ -135,7 +135,7 @@ def test_state_carried_over_batches_is_one_long_sequence() -> None:
         assert nats[side] == pytest.approx(float(part), rel=1e-5)
 
 
-def test_padding_and_company_change_nothing() -> None:
+def test_layers_are_independent_of_padding_and_other_rows() -> None:
     network, _ = made()
     rows = [[1, 2, 3, 1], [1, 5, 6, 7, 8, 9, 1]]
     ids = torch.zeros(2, 7, dtype=torch.long)
@@ -151,7 +151,7 @@ def test_padding_and_company_change_nothing() -> None:
     assert reversed_positions(padding, ids)[0].tolist() == [3, 2, 1, 0, 4, 5, 6]
 
 
-def test_a_word_in_two_contexts() -> None:
+def test_word_in_two_contexts_has_two_vectors() -> None:
     """Seed of all this: one spelling, two vectors; but not among the letters alone."""
     network, tokenizer = made()
     (found,) = CausalLM(network, tokenizer).embed_words(["the cat sat on the mat"], "all")
@@ -168,7 +168,7 @@ def test_a_word_in_two_contexts() -> None:
     assert not torch.allclose(found.vectors[1, 1], found.vectors[1, 2])
 
 
-def test_words_never_seen_have_vectors_by_their_letters() -> None:
+def test_unseen_words_have_vectors_from_their_characters() -> None:
     network, tokenizer = made()
     lm = CausalLM(network, tokenizer)
     one, other = lm.embed_words(["the zebra sat", "the okapi sat"], 0)
@@ -185,7 +185,7 @@ def test_words_never_seen_have_vectors_by_their_letters() -> None:
     assert not torch.allclose(texts[0], texts[1])
 
 
-def test_long_words_are_cut_and_empty_texts_have_no_words() -> None:
+def test_embed_words_truncates_long_words_and_accepts_empty_texts() -> None:
     network, tokenizer = made()
     lm = CausalLM(network, tokenizer)
     long, longer, shorter = lm.embed_words([["x" * 48], ["x" * 48 + "yz"], ["x" * 47]], "all")
@@ -197,7 +197,7 @@ def test_long_words_are_cut_and_empty_texts_have_no_words() -> None:
     assert torch.isfinite(lm.embed(["", "cat"])).all()
 
 
-def test_more_words_are_read_than_written() -> None:
+def test_words_beyond_the_output_vocabulary_score_as_unknown() -> None:
     network, _ = made(output_words=5)
     log_p, _ = network.step(torch.tensor([8]), network.initial(1))
     assert log_p.shape == (1, 12)
@@ -210,7 +210,7 @@ def test_more_words_are_read_than_written() -> None:
     assert rare == unknown != common
 
 
-def test_words_are_spelled_without_the_space_before_them() -> None:
+def test_spellings_omit_the_leading_space() -> None:
     assert _without_spaces([b"\n", b" cat", b","]) == [b"\n", b"cat", b","]
     pieces = [b" the", b"the"]  # sub-words, of which that space is a part
     assert _without_spaces(pieces) == pieces
@@ -219,7 +219,7 @@ def test_words_are_spelled_without_the_space_before_them() -> None:
     assert spelled[1:4] == list(b"cat")
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_unsupported_use_raises() -> None:
     with raises(InvalidSetting, key="model.cell_clip"):
         ELMo.Config(cell_clip=-1.0)
     with raises(InvalidSetting, key="characters.activation"):
@@ -237,7 +237,7 @@ def test_what_cannot_be_is_said() -> None:
         lm.score("the cat")
 
 
-def test_a_model_of_one_side_is_not_trained_on_two(tmp_path: Any) -> None:
+def test_bidirectional_objective_with_unidirectional_model_raises(tmp_path: Any) -> None:
     phase = {"batches": {"rows": 2, "length": 5}, "objective": {"kind": "bidirectional"}, "steps": 2}
     job = make_small_job(tmp_path / "run", "lstm", {"width": 4}, 12, draw_walk(11, 100), **phase)
     from nextword.training.trainer import run_gradient_phase
@@ -246,7 +246,7 @@ def test_a_model_of_one_side_is_not_trained_on_two(tmp_path: Any) -> None:
         list(run_gradient_phase(job))
 
 
-def test_the_lexicon_reads_lines() -> None:
+def test_lexicon_with_lines_tokenizes_line_ends_and_hyphens() -> None:
     tokenizer = Lexicon(["a", "b", "c-d"], lower=False, lines=True, hyphens=True)
     text = "\na\n\nb e-f,\nc-d\n"
     encoding = tokenizer.encode(text)
@@ -255,7 +255,7 @@ def test_the_lexicon_reads_lines() -> None:
     assert encoding.words.tolist() == [0, 0, 1, 2, 2, 2, 3]
 
 
-def test_many_texts_are_split_as_one_is() -> None:
+def test_lexicon_encode_batch_equals_single_texts() -> None:
     words = ["a", "b", "c-d", "do", "n't", ",", "é"]
     texts = ["\na\n\nb e-f,\nc-d\n", "", "\n \n", "don't (étude)…", "\u3000é b\xa0c\u2028d\n", "a" * 20_000, "b\na"]
     for lines in (False, True):

@@ -16,7 +16,7 @@ from tests.support.errors import raises
 from tests.support.small_encoders import SLUGS, VOCABULARY, assert_close, make_encoder, make_inputs
 
 
-def test_what_layers_share() -> None:
+def test_shared_layers_equal_unshared_layers_with_equal_weights() -> None:
     """As many weights as they must be, and unshared layers with the same weights are the shared one."""
     networks = {share: make_encoder("albert", sharing=share) for share in ("none", "attention", "feed-forward", "all")}
     counts = {share: sum(p.numel() for p in n.parameters()) for share, n in networks.items()}
@@ -45,7 +45,7 @@ def test_what_layers_share() -> None:
 
 
 @pytest.mark.parametrize("slug", SLUGS)
-def test_saved_and_loaded_it_is_the_same(slug: str, tmp_path: Path) -> None:
+def test_save_and_load_round_trips(slug: str, tmp_path: Path) -> None:
     network = make_encoder(slug).float()
     assert network.save(tmp_path) == ["model.safetensors"]
     again = type(network).load(tmp_path, network.config, VOCABULARY)
@@ -60,7 +60,7 @@ def encoding(*ids: int) -> Encoding:
     return Encoding(np.array(ids, np.int64), np.zeros((n, 2), np.int64), np.zeros(n, np.int64))
 
 
-def test_frames_written_out() -> None:
+def test_frames_equal_expected_tokens() -> None:
     a, b = encoding(10, 11, 12), encoding(20, 21)
     for slug in ("bert", "albert"):
         framed = make_encoder(slug).frame(a, b)
@@ -76,7 +76,7 @@ def test_frames_written_out() -> None:
     assert make_encoder("bert").frames("choose", [a, b, a])[1].ids.tolist() == [2, 10, 11, 12, 3, 10, 11, 12, 3]
 
 
-def test_marks_by_either_familys_names() -> None:
+def test_marks_are_found_by_names_of_bert_and_roberta() -> None:
     assert Marks.of(VOCABULARY) == Marks(cls=2, sep=3, mask=4, pad=1)
     special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 50264}
     assert Marks.of(Vocabulary(50265, 0, special)) == Marks(cls=0, sep=2, mask=50264, pad=1)
@@ -86,7 +86,7 @@ def test_marks_by_either_familys_names() -> None:
         Marks.of(Vocabulary(50257, 0, {"<|endoftext|>": 0}))
 
 
-def test_too_long_a_text_is_refused() -> None:
+def test_text_longer_than_the_window_raises() -> None:
     network = make_encoder("bert")
     with raises(InvalidSetting, key="model.window"):
         network.hidden(Inputs(torch.zeros(1, 17, dtype=torch.long)), None)
@@ -96,7 +96,7 @@ def test_too_long_a_text_is_refused() -> None:
         network.hidden(Inputs(ids, starts=torch.tensor([0, 16, 33, 40])), None)
 
 
-def test_what_cannot_be_is_said() -> None:
+def test_unsupported_use_raises() -> None:
     with raises(InvalidSetting, key="model.sharing"):
         make_encoder("albert", sharing="half")
     with raises(InvalidSetting, key="model.width"):

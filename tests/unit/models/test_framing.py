@@ -54,7 +54,7 @@ def shown(frames: list[FramedText]) -> list[list[int]]:
 # ------------------------------------------------------------------------------------------------ framings
 
 
-def test_gpt1_frames_token_by_token() -> None:
+def test_gpt1_frames_equal_expected_tokens() -> None:
     network = resize_embeddings(make_gpt1(), 3)
     assert shown(network.frames("classify", [A])) == [[START, 1, 2, 3, EXTRACT]]
     assert shown(network.frames("entail", [A, B])) == [[START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT]]
@@ -69,21 +69,21 @@ def test_gpt1_frames_token_by_token() -> None:
 
 
 @pytest.mark.parametrize("network", [GPT2(GPT2Config(**SHAPE), VOCABULARY), LSTM(RecurrentConfig(8), VOCABULARY)])
-def test_other_networks_frame_with_what_their_vocabulary_has(network: Any) -> None:
+def test_other_networks_frame_with_begin_and_end_tokens(network: Any) -> None:
     assert shown(network.frames("classify", [A])) == [[BEGIN, 1, 2, 3]]
     assert shown(network.frames("entail", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
     assert shown(network.frames("similar", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
     assert shown(network.frames("choose", [A, B, C])) == [[BEGIN, 1, 2, 3, END, 7, 8], [BEGIN, 1, 2, 3, END, 9]]
 
 
-def test_without_an_end_nothing_stands_between() -> None:
+def test_frame_without_end_token_has_no_separator() -> None:
     network = GPT2(GPT2Config(**SHAPE), Vocabulary(SIZE, BEGIN))
     frame = network.frame(A, B)
     assert frame.ids.tolist() == [BEGIN, 1, 2, 3, 7, 8]
     assert frame.text_spans == ((1, 4), (4, 6))
 
 
-def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
+def test_frame_pools_last_token_and_text_spans_match_the_texts() -> None:
     for network in (resize_embeddings(make_gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
         for frame, texts in ((network.frame(A), [A]), (network.frame(A, B), [A, B]), (network.frame(B, A), [B, A])):
             assert frame.pooled_position == len(frame.ids) - 1
@@ -91,7 +91,7 @@ def test_the_last_speaks_and_parts_are_where_the_texts_lie() -> None:
             assert [frame.ids[i:j].tolist() for i, j in frame.text_spans] == [t.ids.tolist() for t in texts]
 
 
-def test_empty_texts_have_empty_parts() -> None:
+def test_frame_of_empty_text_has_empty_span() -> None:
     network = resize_embeddings(make_gpt1(), 3)
     assert network.frame(make_encoding()).ids.tolist() == [START, EXTRACT]
     frame = network.frame(A, make_encoding())
@@ -100,7 +100,7 @@ def test_empty_texts_have_empty_parts() -> None:
     assert GPT2(GPT2Config(**SHAPE), VOCABULARY).frame(make_encoding()).pooled_position == 0
 
 
-def test_every_network_of_today_that_encodes_can_frame() -> None:
+def test_every_network_that_encodes_can_frame() -> None:
     """Protocols are looked up by `isinstance`: one that lost `frame` would lose `embed` with it."""
     for slug in MODELS:
         cls = model_class(slug)
@@ -110,19 +110,19 @@ def test_every_network_of_today_that_encodes_can_frame() -> None:
 
 
 @pytest.mark.parametrize(("task", "count"), [("classify", 2), ("entail", 1), ("similar", 3), ("choose", 2)])
-def test_a_task_says_how_many_texts_it_is_about(task: str, count: int) -> None:
+def test_frames_with_wrong_number_of_texts_raise(task: str, count: int) -> None:
     with pytest.raises(DataError):
         resize_embeddings(make_gpt1(), 3).frames(task, [A] * count)
 
 
-def test_unknown_tasks_are_named_with_the_known() -> None:
+def test_unknown_frame_raises_unknown_name() -> None:
     with raises(UnknownName, name="translate"):
         make_gpt1().frames("translate", [A])
     with raises(UnknownName, name="translate"):
         combine("translate", torch.zeros(1, 1, 2))
 
 
-def test_arrange_serves_any_way_to_frame() -> None:
+def test_frames_for_task_accepts_any_frame_function() -> None:
     def bert(a: Encoding, b: Encoding | None = None) -> FramedText:
         return frame_texts([a] if b is None else [a, b], ((30,), (31, 31), (31,)))
 
@@ -132,7 +132,7 @@ def test_arrange_serves_any_way_to_frame() -> None:
 # ------------------------------------------------------------------------------------------------ cutting
 
 
-def test_the_longer_loses_until_both_fit() -> None:
+def test_truncate_pair_shortens_the_longer_text() -> None:
     for a in range(9):
         for b in range(9):
             for room in range(2, 18):
@@ -142,7 +142,7 @@ def test_the_longer_loses_until_both_fit() -> None:
                 assert truncate_pair(a, b, room) == (x, y)
 
 
-def test_texts_are_cut_at_their_end_to_the_window() -> None:
+def test_frame_truncates_texts_at_their_end() -> None:
     network = resize_embeddings(make_gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
     frame = network.frame(run_of(40))
     assert frame.ids.tolist() == [START, *range(14), EXTRACT]
@@ -159,14 +159,14 @@ def test_texts_are_cut_at_their_end_to_the_window() -> None:
     assert len(exact.ids) == 16
 
 
-def test_what_is_cut_can_be_read_at_once() -> None:
+def test_truncated_frames_fit_the_window() -> None:
     for network in (resize_embeddings(make_gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
         inputs, _ = collate(network.frames("choose", [run_of(40), run_of(30), B]), BEGIN)
         assert inputs.ids.shape[1] == 16
         network.encode(inputs)
 
 
-def test_where_no_position_ends_nothing_is_cut() -> None:
+def test_networks_without_positions_do_not_truncate() -> None:
     """A network of n-grams looks back a few words, yet reads texts of any length."""
     for network in (NPLM(NPLMConfig(), VOCABULARY), LSTM(RecurrentConfig(8), VOCABULARY)):
         frame = network.frame(run_of(40), run_of(30))
@@ -175,7 +175,7 @@ def test_where_no_position_ends_nothing_is_cut() -> None:
         assert take_positions(network.encode(inputs)[0][-1], pooled_position).shape == (1, network.widths[-1])
 
 
-def test_a_window_that_holds_no_text_is_refused() -> None:
+def test_window_too_small_for_the_frame_raises() -> None:
     network = resize_embeddings(make_gpt1(window=4), 3)
     assert network.frame(A).text_spans == ((1, 3),)
     with raises(InvalidSetting, key="model.window"):
@@ -185,7 +185,7 @@ def test_a_window_that_holds_no_text_is_refused() -> None:
 # ------------------------------------------------------------------------------------------------ batches
 
 
-def test_a_batch_is_padded_at_the_end() -> None:
+def test_collate_pads_at_the_end() -> None:
     network = resize_embeddings(make_gpt1(), 3)
     inputs, pooled_position = collate([network.frame(A, B), network.frame(C)], pad=47)
     assert inputs.ids.tolist() == [
@@ -198,7 +198,7 @@ def test_a_batch_is_padded_at_the_end() -> None:
     assert pooled_position.tolist() == [7, 2]
 
 
-def test_segments_are_padded_too_and_must_be_all_or_none() -> None:
+def test_collate_pads_segments_and_mixed_segments_raise() -> None:
     long = FramedText(np.array([1, 2, 3]), 0, np.array([0, 1, 1]))
     short = FramedText(np.array([4]), 0, np.array([1]))
     inputs, pooled_position = collate([long, short], pad=9)
@@ -214,7 +214,7 @@ def test_segments_are_padded_too_and_must_be_all_or_none() -> None:
 
 @pytest.mark.parametrize("kind", ["gpt1", "gpt2", "lstm"])
 @torch.no_grad()
-def test_a_batch_says_what_each_frame_says_alone(kind: str) -> None:
+def test_batched_frames_equal_single_frames(kind: str) -> None:
     torch.manual_seed(5)
     made = {"gpt2": lambda: GPT2(GPT2Config(**SHAPE), VOCABULARY), "lstm": lambda: LSTM(RecurrentConfig(8), VOCABULARY)}
     network: Any = resize_embeddings(make_gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
@@ -227,7 +227,7 @@ def test_a_batch_says_what_each_frame_says_alone(kind: str) -> None:
     assert not torch.allclose(together[0], together[1])
 
 
-def test_combining_by_hand() -> None:
+def test_combine_equals_hand_computation() -> None:
     vectors = torch.tensor([[[1.0, 2.0], [10.0, 20.0]], [[3.0, 4.0], [30.0, 40.0]]])  # two examples of two frames
     assert combine("similar", vectors).tolist() == [[11.0, 22.0], [33.0, 44.0]]
     assert combine("choose", vectors) is vectors
@@ -236,7 +236,7 @@ def test_combining_by_hand() -> None:
 
 
 @torch.no_grad()
-def test_likeness_does_not_depend_on_the_order() -> None:
+def test_similar_frame_is_symmetric() -> None:
     network = resize_embeddings(make_gpt1(), 3)
 
     def read(task: str, *texts: Encoding) -> torch.Tensor:
@@ -248,7 +248,7 @@ def test_likeness_does_not_depend_on_the_order() -> None:
     assert read("choose", A, B, C, make_encoding(4)).shape == (3, 24)
 
 
-def test_what_follows_is_the_texts_own_tokens() -> None:
+def test_next_token_targets_skip_frame_tokens() -> None:
     network = resize_embeddings(make_gpt1(), 3)
     inputs, _ = collate([network.frame(A, B), network.frame(C)], pad=47)
     skip = IGNORE

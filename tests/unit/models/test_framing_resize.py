@@ -37,7 +37,7 @@ from tests.support.small_gpt1 import BEGIN, EXTRACT, SHAPE, SIZE, START, VOCABUL
 
 
 @torch.no_grad()
-def test_growing_changes_no_bit_of_what_was_known() -> None:
+def test_resize_embeddings_keeps_known_outputs_bit_identical() -> None:
     network = make_gpt1()
     ids, lengths = torch.randint(0, SIZE, (3, 15)), torch.tensor([15, 15, 15])
     h, _ = network.encode(Inputs(ids))
@@ -67,7 +67,7 @@ def test_growing_changes_no_bit_of_what_was_known() -> None:
 
 
 @torch.no_grad()
-def test_the_new_tokens_have_rows_of_their_own() -> None:
+def test_new_tokens_have_separate_embedding_rows() -> None:
     network = resize_embeddings(make_gpt1(), 3)
     ids = torch.tensor([[START, 1, EXTRACT, SIZE - 1]])
     rows = torch.stack(
@@ -81,7 +81,7 @@ def test_the_new_tokens_have_rows_of_their_own() -> None:
         assert torch.equal(layers[0][0, 0], want[i])
 
 
-def test_new_rows_are_drawn_as_the_paper_draws() -> None:
+def test_new_embedding_rows_are_initialized_as_in_the_paper() -> None:
     network = make_gpt1()
     resize_embeddings(network, 2000, torch.Generator().manual_seed(1))
     assert network.extra.weight.std().item() == pytest.approx(0.02, rel=0.02)
@@ -99,7 +99,7 @@ def test_new_rows_are_drawn_as_the_paper_draws() -> None:
     assert made.extra.weight.std().item() == pytest.approx(0.02, rel=0.02)
 
 
-def test_gradients_reach_the_new_rows_and_the_old() -> None:
+def test_gradients_reach_new_and_old_embedding_rows() -> None:
     network = resize_embeddings(make_gpt1(), 3)
     inputs, pooled_position = collate(network.frames("similar", [A, B]), BEGIN)
     combine("similar", take_positions(network.encode(inputs)[0][-1], pooled_position)).square().sum().backward()
@@ -109,7 +109,7 @@ def test_gradients_reach_the_new_rows_and_the_old() -> None:
     assert touched.nonzero().flatten().tolist() == [1, 2, 3, 7, 8]
 
 
-def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
+def test_training_with_task_and_language_loss_updates_all_weights() -> None:
     """L₃ = L₂ + λ L₁ (eq. 5), λ = 0.5, as fine-tuning will put the parts together."""
     network = resize_embeddings(make_gpt1(), 3).train()
     head = nn.Linear(24, 2)
@@ -129,7 +129,7 @@ def test_a_step_on_a_task_and_its_language_loss_moves_everything() -> None:
     assert losses[-1] < 0.5 * losses[0]
 
 
-def test_ready_grows_once_and_only_where_it_must() -> None:
+def test_add_missing_tokens_resizes_once_and_only_if_needed() -> None:
     network = add_missing_tokens(make_gpt1())
     rows = network.extra.weight
     assert network.config.extra_tokens == 3
@@ -138,7 +138,7 @@ def test_ready_grows_once_and_only_where_it_must() -> None:
     assert add_missing_tokens(other) is other
 
 
-def test_what_cannot_grow_says_why() -> None:
+def test_resize_embeddings_with_unsupported_network_or_size_raises() -> None:
     with raises(InvalidSetting, key="model.extra_tokens"):
         make_gpt1().frame(A)
     with raises(Unsupported, ability="extra tokens"):
@@ -174,7 +174,7 @@ def tiny(tokenizer: Any) -> GPT1:
 
 
 @torch.no_grad()
-def test_a_grown_run_is_saved_and_loaded(tmp_path: Path, words: Any) -> None:
+def test_resized_run_saves_and_loads(tmp_path: Path, words: Any) -> None:
     plain = saved(tmp_path / "plain", tiny(words), words)
     network = add_missing_tokens(tiny(words))
     grown = saved(tmp_path / "grown", network, words, "model.extra_tokens=3")
@@ -194,7 +194,7 @@ def test_a_grown_run_is_saved_and_loaded(tmp_path: Path, words: Any) -> None:
 
 
 @torch.no_grad()
-def test_in_eight_bits_a_grown_run_still_frames(tmp_path: Path, words: Any) -> None:
+def test_resized_run_in_int8_still_frames(tmp_path: Path, words: Any) -> None:
     network = add_missing_tokens(tiny(words))
     saved(tmp_path / "grown", network, words, "model.extra_tokens=3")
     convert(tmp_path / "grown", tmp_path / "small", ["model.bits=8"])
@@ -204,7 +204,7 @@ def test_in_eight_bits_a_grown_run_still_frames(tmp_path: Path, words: Any) -> N
     torch.testing.assert_close(near, take_positions(network.encode(inputs)[0][-1], pooled_position), rtol=0.1, atol=0.1)
 
 
-def test_folders_of_others_are_as_they_were_and_never_lose_tokens_silently(tmp_path: Path, words: Any) -> None:
+def test_export_of_plain_run_round_trips_and_of_resized_run_raises(tmp_path: Path, words: Any) -> None:
     plain, grown = tiny(words), add_missing_tokens(tiny(words))
     saved(tmp_path / "plain", plain, words)
     saved(tmp_path / "grown", grown, words, "model.extra_tokens=3")

@@ -75,7 +75,7 @@ def refused(folder: Path, *args: Any, **options: Any) -> str:
     return str(told.value)
 
 
-def test_a_phase_begins_with_the_runs_weights(folder: Path) -> None:
+def test_phase_with_init_starts_from_the_weights_of_the_run(folder: Path) -> None:
     there = load_file(str(folder / "run" / FILE))
     here = learn(folder, "same", **still(folder))
     fresh = build_network(recipe_of(folder), load_tokenizer(folder / "run" / "tokenizer.json")).state_dict()
@@ -84,7 +84,7 @@ def test_a_phase_begins_with_the_runs_weights(folder: Path) -> None:
     assert not all(torch.equal(fresh[name], there[name]) for name in there)  # there was something to begin with
 
 
-def test_a_recipe_with_room_for_more_tokens_grows_the_run(folder: Path) -> None:
+def test_recipe_with_extra_tokens_resizes_the_run(folder: Path) -> None:
     there = load_file(str(folder / "run" / FILE))
     here = learn(folder, "grown", **still(folder, extra_tokens=3))
     rows = here.pop("extra.weight")
@@ -98,7 +98,7 @@ def test_a_recipe_with_room_for_more_tokens_grows_the_run(folder: Path) -> None:
     assert not torch.equal(other["extra.weight"], rows)
 
 
-def test_what_has_grown_begins_as_it_is_and_may_grow_on(folder: Path) -> None:
+def test_resized_run_keeps_its_rows_and_resizes_further(folder: Path) -> None:
     rows = learn(folder, "grown3", **still(folder, extra_tokens=3))["extra.weight"]
     options = {**still(folder, extra_tokens=3), "init_from": str(folder / "grown3"), "seed": 9}
     assert torch.equal(learn(folder, "as-it-is", **options)["extra.weight"], rows)
@@ -110,7 +110,7 @@ def test_what_has_grown_begins_as_it_is_and_may_grow_on(folder: Path) -> None:
     assert "extra.weight is (3, 24)" in said
 
 
-def test_a_grown_run_can_be_resumed(folder: Path) -> None:
+def test_resized_run_resumes_bit_identically(folder: Path) -> None:
     """The state of the phase, not the run that it began with, has the last word."""
     options = {**still(folder, extra_tokens=3), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 4}
     whole = learn(folder, "whole", **options)
@@ -121,31 +121,31 @@ def test_a_grown_run_can_be_resumed(folder: Path) -> None:
     assert all(torch.equal(resumed[name], whole[name]) for name in whole)
 
 
-def test_other_shapes_are_named(folder: Path) -> None:
+def test_init_with_other_shapes_names_the_tensors(folder: Path) -> None:
     said = refused(folder, model={**SHAPE, "window": 32})
     assert "'gpt1'" in said
     assert "positions.weight is (16, 24) there and (32, 24) here" in said
 
 
-def test_other_layers_are_named_the_first_few(folder: Path) -> None:
+def test_init_with_other_layers_names_the_first_few_tensors(folder: Path) -> None:
     said = refused(folder, model={**SHAPE, "layers": 2})
     assert said.count("blocks.1.") == 4
     assert "8 more" in said
 
 
-def test_another_network_altogether(folder: Path) -> None:
+def test_init_from_another_network_raises(folder: Path) -> None:
     said = refused(folder, "lstm", model={"width": 24}, batches={"kind": "rows", "rows": 4, "length": 16})
     assert "'gpt1'" in said
 
 
 @pytest.mark.parametrize("extra", [0, 3])
-def test_another_vocabulary_is_refused_before_any_shape_is_looked_at(folder: Path, extra: int) -> None:
+def test_init_with_another_tokenizer_raises_before_comparing_shapes(folder: Path, extra: int) -> None:
     said = refused(folder, tokenizer={**SPEC, "size": 60}, model={**SHAPE, "extra_tokens": extra})
     assert "another tokenizer (classic-bpe, " in said
     assert f'load = "{folder / "run" / "tokenizer.json"}"' in said
 
 
-def test_as_many_words_but_others_are_refused_too(folder: Path) -> None:
+def test_init_with_another_vocabulary_of_equal_size_raises(folder: Path) -> None:
     """Every shape would fit, and every id would mean something else."""
     theirs = load_tokenizer(folder / "run" / "tokenizer.json")
     other = relearnt(len(theirs))
@@ -161,7 +161,7 @@ def relearnt(size: int) -> Tokenizer:
     return train_tokenizer({**SPEC, "size": size}, [words] * 5)
 
 
-def test_its_own_tokenizer_is_loaded_as_the_error_says(folder: Path) -> None:
+def test_init_with_loaded_tokenizer_of_the_run_succeeds(folder: Path) -> None:
     there = load_file(str(folder / "run" / FILE))
     own = {"load": str(folder / "run" / "tokenizer.json")}
     written(folder / "more", "his sea was the queen of his land and his home\n")
@@ -170,13 +170,13 @@ def test_its_own_tokenizer_is_loaded_as_the_error_says(folder: Path) -> None:
     assert all(torch.equal(here[name], there[name]) for name in there)
 
 
-def test_a_run_without_a_model_yet(folder: Path) -> None:
+def test_init_from_unfinished_run_without_model_raises(folder: Path) -> None:
     tokenizer = load_tokenizer(folder / "run" / "tokenizer.json")
     RunFolder.create(folder / "begun", recipe_of(folder), tokenizer)
     assert str(folder / "begun") in refused(folder, init_from=str(folder / "begun"))
 
 
-def test_counts_are_no_weights(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_init_from_counting_model_raises(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     counting = {"model": {"add": 0.5}, "kind": "count", "steps": 0}
     list(train_events(recipe_of(folder, "toy", **counting), folder / "counted", device="cpu"))

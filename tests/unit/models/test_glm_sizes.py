@@ -12,12 +12,12 @@ from nextword.recipe import load_recipe, recipe_names
 PUBLISHED = [n for n in recipe_names() if n.startswith("glm/") and load_recipe(n).reported.get("parameters")]
 
 
-def test_all_are_here() -> None:
+def test_all_published_sizes_have_a_recipe() -> None:
     assert {n.removeprefix("glm/") for n in PUBLISHED} == {"base", "large", "410m", "515m", "2b", "10b", "10b-chinese"}
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
-def test_as_many_as_published(name: str) -> None:
+def test_parameter_count_equals_published_count(name: str) -> None:
     recipe = load_recipe(name)
     model, cls = recipe.model, model_class(recipe.slug)
     with torch.device("meta"):

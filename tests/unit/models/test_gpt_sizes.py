@@ -20,18 +20,18 @@ def counted(recipe: Recipe) -> int:
         return cls(cls.Config(**recipe.model), Vocabulary(size, 0)).num_parameters()
 
 
-def test_all_are_here() -> None:
+def test_all_published_sizes_have_a_recipe() -> None:
     assert len(RELEASED) == 5
     assert len(TABLE) == 8
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_as_many_as_in_the_released_weights(name: str) -> None:
+def test_parameter_count_equals_released_weights(name: str) -> None:
     recipe = load_recipe(name)
     assert counted(recipe) == recipe.reported["parameters"]
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_about_as_many_as_in_the_papers_table(name: str) -> None:
+def test_parameter_count_is_close_to_the_table_of_the_paper(name: str) -> None:
     recipe = load_recipe(name)
     assert counted(recipe) == pytest.approx(recipe.reported["parameters"], rel=0.03)

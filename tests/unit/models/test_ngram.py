@@ -122,7 +122,7 @@ def assert_works(folder: Path, sample: str = "the cat sees") -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_recipe_trains_loads_scores_and_writes(name: str, text: Path, tmp_path: Path) -> None:
+def test_every_recipe_trains_loads_scores_and_generates(name: str, text: Path, tmp_path: Path) -> None:
     recipe = load_recipe(f"ngram/{name}", [f"phase.0.data={text}"])
     events = list(train_events(recipe, tmp_path / "run", device="cpu"))
     assert events[-1].values["reason"] == "counted"
@@ -133,7 +133,7 @@ def test_every_recipe_trains_loads_scores_and_writes(name: str, text: Path, tmp_
 
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda t: "-".join(map(str, t.values())))
-def test_every_tokenizer(tokenizer: dict[str, Any], text: Path, tmp_path: Path) -> None:
+def test_ngram_works_with_every_tokenizer(tokenizer: dict[str, Any], text: Path, tmp_path: Path) -> None:
     folder = trained(tmp_path / "run", text, tokenizer)
     assert_works(folder)
     lm = nextword.load(folder, device="cpu")
@@ -145,7 +145,7 @@ def test_every_tokenizer(tokenizer: dict[str, Any], text: Path, tmp_path: Path) 
         assert (p[id].item() > 0) == open, name
 
 
-def test_begin_and_end_of_wordpieces_differ_and_the_end_is_the_boundary(text: Path, tmp_path: Path) -> None:
+def test_ngram_with_wordpieces_uses_end_as_boundary(text: Path, tmp_path: Path) -> None:
     lm = nextword.load(trained(tmp_path / "run", text, {"kind": "wordpiece", "size": 200}), device="cpu")
     assert lm.tokenizer.begin != lm.tokenizer.end
     assert lm.network.boundary == lm.tokenizer.end
@@ -153,7 +153,7 @@ def test_begin_and_end_of_wordpieces_differ_and_the_end_is_the_boundary(text: Pa
     assert lm.tokenizer.begin not in [id for piece in pieces for id in piece.ids]
 
 
-def test_literal_marks_in_the_text(tmp_path: Path) -> None:
+def test_literal_special_tokens_in_text_are_ordinary_or_unknown_words(tmp_path: Path) -> None:
     """As tokens/words.py has it: `<unk>` and `<eos>` are the unknown word; `<s>` and `</s>` are words like others."""
     corpus = corpus_of(tmp_path / "marks", train="a <unk> b\n<s> a b </s>\na <eos> b\n" * 3, valid="a b\n", test="b\n")
     lm = nextword.load(trained(tmp_path / "run", corpus, order=2, estimator={"kind": "additive"}), device="cpu")
@@ -178,7 +178,7 @@ def mean_nats(folder: Path, ids: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("cache", [0, 30])
-def test_a_mixture_is_as_good_as_its_better_part(cache: int, text: Path, plain: Path, tmp_path: Path) -> None:
+def test_mixture_scores_no_worse_than_its_better_part(cache: int, text: Path, plain: Path, tmp_path: Path) -> None:
     tokenizer = {"load": str(plain / "tokenizer.json")}
     five = trained(tmp_path / "five", text, tokenizer, {"kind": "witten-bell"}, order=5)
     mix = {"kind": "maximum-likelihood", "mix": [str(plain), str(five)]}
@@ -195,7 +195,7 @@ def test_a_mixture_is_as_good_as_its_better_part(cache: int, text: Path, plain: 
     assert reported[-1]["weights"] == pytest.approx(network.weights.tolist(), abs=1e-6)
 
 
-def test_a_cache_helps_a_text_that_repeats_itself(text: Path, tmp_path: Path) -> None:
+def test_cache_improves_score_of_repetitive_text(text: Path, tmp_path: Path) -> None:
     repeating = "".join(line * 6 for line in sentences(3, 8).splitlines(keepends=True))
     parts = {"train": (text / "train.txt").read_text(), "valid": repeating, "test": repeating}
     corpus = corpus_of(tmp_path / "repeating", **parts)
@@ -207,7 +207,7 @@ def test_a_cache_helps_a_text_that_repeats_itself(text: Path, tmp_path: Path) ->
     assert_works(tmp_path / "with")
 
 
-def test_rows_of_the_state_can_be_taken(text: Path, tmp_path: Path) -> None:
+def test_take_state_rows_equals_steps_of_those_rows(text: Path, tmp_path: Path) -> None:
     network = nextword.load(trained(tmp_path / "run", text, order=4, cache=5), device="cpu").network
     last, state = network.start(3)
     for _ in range(4):
@@ -220,7 +220,7 @@ def test_rows_of_the_state_can_be_taken(text: Path, tmp_path: Path) -> None:
     assert after.shape == (4, network.back)
 
 
-def test_both_layouts_say_the_same(text: Path, plain: Path, tmp_path: Path) -> None:
+def test_compact_layout_scores_like_fast_layout(text: Path, plain: Path, tmp_path: Path) -> None:
     lm = nextword.load(trained(tmp_path / "run", text, layout="compact"), device="cpu")
     ids = lm.tokenizer.encode((text / "test.txt").read_text()).ids
     assert mean_nats(plain, ids) == pytest.approx(float(lm.stream_nats(ids).mean()), rel=1e-6)
@@ -260,7 +260,7 @@ def test_both_layouts_say_the_same(text: Path, plain: Path, tmp_path: Path) -> N
         ({"mix": "runs/one"}, {}, "estimator.mix"),
     ],
 )
-def test_invalid_settings_are_rejected(
+def test_invalid_setting_raises(
     estimator: dict[str, Any], model: dict[str, Any], key: str, text: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidSetting) as error:
@@ -271,7 +271,7 @@ def test_invalid_settings_are_rejected(
     assert not list(cache_folder().glob(".ngrams-*"))
 
 
-def test_unmixable_runs_are_rejected(text: Path, plain: Path, tmp_path: Path) -> None:
+def test_mixing_unmixable_runs_raises(text: Path, plain: Path, tmp_path: Path) -> None:
     load = {"load": str(plain / "tokenizer.json")}
     mix = {"mix": [str(plain)]}
     with pytest.raises(RunError):
@@ -291,7 +291,7 @@ def test_unmixable_runs_are_rejected(text: Path, plain: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "characters", "bytes"])
-def test_a_tokenizer_that_was_loaded_is_the_same_for_mixing(kind: str, text: Path, tmp_path: Path) -> None:
+def test_runs_with_loaded_tokenizer_can_be_mixed(kind: str, text: Path, tmp_path: Path) -> None:
     spec = {"kind": kind} | ({"size": 300 if kind == "bpe" else 120} if kind in ("bpe", "wordpiece", "unigram") else {})
     one = trained(tmp_path / "one", text, spec)
     two = trained(tmp_path / "two", text, {"load": str(one / "tokenizer.json")}, {"mix": [str(one)]}, order=2)
@@ -326,7 +326,7 @@ def empty(path: Path) -> None:
     "damage",
     [cut_short, of_another_version, no_header, another_kind, empty],
 )
-def test_damaged_file_is_rejected(damage: Callable[[Path], None], plain: Path, tmp_path: Path) -> None:
+def test_damaged_file_raises(damage: Callable[[Path], None], plain: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(plain, run)
     damage(run / ngram.FILE)
@@ -338,7 +338,7 @@ def test_damaged_file_is_rejected(damage: Callable[[Path], None], plain: Path, t
     assert error.value.path == str(run / ngram.FILE)
 
 
-def test_swapped_tokenizer_is_rejected(text: Path, plain: Path, tmp_path: Path) -> None:
+def test_swapped_tokenizer_raises(text: Path, plain: Path, tmp_path: Path) -> None:
     other = trained(tmp_path / "other", text, {"kind": "characters"})
     run = tmp_path / "run"
     shutil.copytree(plain, run)
@@ -357,7 +357,7 @@ def test_swapped_tokenizer_is_rejected(text: Path, plain: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("on_disk", [False, True])
 @pytest.mark.parametrize("steps", [1, 4, 7, 10])
-def test_an_interrupted_run_goes_on_to_the_same_model(
+def test_interrupted_run_resumes_to_the_same_model(
     steps: int, on_disk: bool, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(counting, "BLOCK", 256)

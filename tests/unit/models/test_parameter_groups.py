@@ -59,7 +59,7 @@ def named(network: nn.Module) -> list[list[str]]:
 # ------------------------------------------------------------------------------------------------ groups
 
 
-def test_the_awd_lstm_by_itself_and_under_a_head() -> None:
+def test_groups_of_awd_lstm_with_and_without_head_are_its_layers() -> None:
     layer = ["bias_hh", "bias_ih", "weight_hh", "weight_ih"]
     layers = [[f"layers.{i}.{name}" for name in layer] for i in range(3)]
     network = made("awd-lstm", **AWD)
@@ -71,7 +71,7 @@ def test_the_awd_lstm_by_itself_and_under_a_head() -> None:
     assert named(headed(network)) == [["encoder.embedding.weight"], *below, ["out.bias", "out.weight"]]
 
 
-def test_bert_under_a_head() -> None:
+def test_groups_of_bert_with_head_are_its_layers() -> None:
     found = named(headed(made("bert")))
     assert [sorted({name.split(".")[1] for name in group}) for group in found] == [
         ["embedding", "norm", "positions", "segments"],
@@ -84,7 +84,7 @@ def test_bert_under_a_head() -> None:
 
 
 @pytest.mark.parametrize("slug", [slug for slug in MODELS if slug != "ngram"])
-def test_every_network_is_in_groups_each_weight_once(slug: str) -> None:
+def test_groups_of_every_network_contain_each_weight_once(slug: str) -> None:
     network = made(slug)
     found = [p for group in groups(network) for p in group]
     assert {id(p) for p in found} == {id(p) for p in network.parameters()}
@@ -95,7 +95,7 @@ def test_every_network_is_in_groups_each_weight_once(slug: str) -> None:
 # ------------------------------------------------------------------------------------------------ rates
 
 
-def test_rates_fall_from_group_to_group() -> None:
+def test_discount_lowers_rates_from_group_to_group() -> None:
     network = headed(made("awd-lstm", **AWD))
     phase = job_phase({"kind": "adam", "rate": 0.01, "layer_discount": 2.6})
     optimizer = TrainableLayers(network, phase).make_optimizer()
@@ -110,7 +110,7 @@ def job_phase(optimizer: dict[str, Any], **rest: Any) -> Any:
     return Phase(steps=1, optimizer=optimizer, **rest)
 
 
-def test_a_step_is_as_long_as_the_rate_of_its_group() -> None:
+def test_sgd_step_uses_the_rate_of_each_group() -> None:
     """Of SGD whose gradients are all ones: each weight moves by its own rate."""
     network = made("lstm", width=4)
     optimizer = make_optimizer(
@@ -130,7 +130,7 @@ def optimizer_step(optimizer: Optimizer, rate: float) -> None:
     optimizer.step()
 
 
-def test_vectors_are_spared_the_decay_in_every_group() -> None:
+def test_weight_decay_skips_vectors_in_every_group() -> None:
     network = made("lstm", width=4)
     table = {"kind": "adamw", "rate": 1.0, "weight_decay": 0.1, "decay_on": "matrices", "layer_discount": 2.0}
     found = make_optimizer(network.parameters(), table, groups(network)).param_groups
@@ -138,7 +138,7 @@ def test_vectors_are_spared_the_decay_in_every_group() -> None:
     assert told == [(0.25, 0.1, {2}), (0.5, 0.1, {2}), (0.5, 0.0, {1}), (1.0, 0.1, {2}), (1.0, 0.0, {1})]
 
 
-def test_without_a_discount_there_is_one_group_as_ever() -> None:
+def test_optimizer_without_discount_has_one_group() -> None:
     network = made("lstm", width=4)
     for table in ({"kind": "adam"}, {"kind": "adam", "layer_discount": 1}):
         (group,) = TrainableLayers(network, job_phase(table)).make_optimizer().param_groups
@@ -154,13 +154,13 @@ def test_without_a_discount_there_is_one_group_as_ever() -> None:
         {"kind": "adam", "layer_discount": "2.6"},
     ],
 )
-def test_what_cannot_be_is_refused(optimizer: dict[str, Any]) -> None:
+def test_invalid_discount_raises(optimizer: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting) as invalid:
         TrainableLayers(made("lstm", width=4), job_phase(optimizer)).make_optimizer()
     assert (invalid.value.key, invalid.value.value) == ("optimizer.layer_discount", optimizer["layer_discount"])
 
 
-def test_the_log_has_the_rate_of_the_highest_group(tmp_path: Path) -> None:
+def test_log_reports_the_rate_of_the_last_group(tmp_path: Path) -> None:
     table = {"kind": "adam", "rate": 0.02, "layer_discount": 2.6}
     _, events = run_lstm_job(tmp_path / "run", optimizer=table, steps=5)
     assert next(event.values["rate"] for event in events if event.kind == STEP) == 0.02
@@ -179,9 +179,7 @@ OPTIMIZERS = [
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda table: table["kind"])
 @pytest.mark.parametrize(("trains", "moves"), [(1, {"readout"}), (2, {"readout", "layers"}), (0, {"all"})])
-def test_what_rests_does_not_move_at_all(
-    tmp_path: Path, optimizer: dict[str, Any], trains: int, moves: set[str]
-) -> None:
+def test_frozen_groups_do_not_change(tmp_path: Path, optimizer: dict[str, Any], trains: int, moves: set[str]) -> None:
     made = make_lstm_job(tmp_path / "run", optimizer=optimizer, trainable_groups=trains, steps=12, clip=0.5)
     before = copy_weights(made.network)
     list(run_gradient_phase(made))
@@ -191,7 +189,7 @@ def test_what_rests_does_not_move_at_all(
     assert all(p.requires_grad for p in made.network.parameters())  # the next phase may want it
 
 
-def test_those_that_learn_get_the_gradients_they_had() -> None:
+def test_trainable_groups_get_unchanged_gradients() -> None:
     network = headed(made("awd-lstm", **AWD), pooling="concat", classifier="mlp", dropout=0.0).eval()
     ids = torch.arange(12).view(2, 6)
 
@@ -211,7 +209,7 @@ def test_those_that_learn_get_the_gradients_they_had() -> None:
         assert all(torch.allclose(some[name], whole[name], atol=1e-7) for name in some)
 
 
-def test_a_frozen_network_has_one_group_that_can_learn() -> None:
+def test_frozen_network_has_one_trainable_group() -> None:
     network = headed(made("lstm", width=4), frozen=True)
     learning = TrainableLayers(network, job_phase({"kind": "adam", "layer_discount": 2.6}, trainable_groups=1))
     assert len(learning.layers) == 1
@@ -280,7 +278,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
-def test_stages_over_every_encoder(place: Path, slug: str) -> None:
+def test_gradual_unfreezing_works_over_every_encoder(place: Path, slug: str) -> None:
     """Layer-wise rates and unfreezing are of no one network: each phase moves what it should, and no more."""
     recipe, data = str(place / "stages.toml"), str(place / "color.csv")
     before: dict[str, Tensor] = {}
@@ -307,9 +305,7 @@ def event_network(plan: Any, folder: Path) -> TextHead:
 
 
 @pytest.mark.parametrize("stop_at", [2, 6, 8, 11])
-def test_stopped_in_the_middle_of_unfreezing_it_goes_on_to_the_same_bits(
-    place: Path, tmp_path: Path, stop_at: int
-) -> None:
+def test_run_interrupted_while_unfreezing_resumes_bit_identically(place: Path, tmp_path: Path, stop_at: int) -> None:
     """Five steps a phase: in the first stage, in the second, and at the seams between them."""
     recipe, data = str(place / "stages.toml"), str(place / "color.csv")
     transfer.run(recipe, place / "bert", data, tmp_path / "whole", device="cpu")
@@ -327,7 +323,7 @@ def test_stopped_in_the_middle_of_unfreezing_it_goes_on_to_the_same_bits(
     assert are_equal(*(copy_weights(event_network(plan, tmp_path / name)) for name in ("whole", "cut")))
 
 
-def test_a_language_model_is_unfrozen_likewise(tmp_path: Path) -> None:
+def test_language_model_trains_only_unfrozen_groups(tmp_path: Path) -> None:
     made = make_lstm_job(
         tmp_path / "run", model={**MODEL, "tied": True}, trainable_groups=1, steps=4, optimizer={"kind": "adam"}
     )

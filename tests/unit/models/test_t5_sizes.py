@@ -12,12 +12,12 @@ from nextword.recipe import load_recipe, recipe_names
 RELEASED = [n for n in recipe_names() if n.startswith("t5/") and load_recipe(n).reported.get("parameters")]
 
 
-def test_all_are_here() -> None:
+def test_all_published_sizes_have_a_recipe() -> None:
     assert len(RELEASED) == 10
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_as_many_as_in_the_released_weights(name: str) -> None:
+def test_parameter_count_equals_released_weights(name: str) -> None:
     transformers = pytest.importorskip("transformers")
     recipe = load_recipe(name)
     model, cls = recipe.model, model_class(recipe.slug)
