@@ -196,7 +196,7 @@ def write(config: GPT2Config, size: int, batches: list[int], prompt: int, length
     made = {"nextword": GPT2(config, Vocabulary(size, 0)).to(DEVICE, dtype).eval()}
     if not CUDA:
         made["nextword, 8 bits"] = GPT2(config, Vocabulary(size, 0)).eval()
-        made["nextword, 8 bits"].narrowed()
+        made["nextword, 8 bits"].quantize()
     peer = theirs(config, size, dtype)
     kind = str(dtype).removeprefix("torch.")
     print(
