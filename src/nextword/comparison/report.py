@@ -5,7 +5,7 @@ leaves the section out. All text is escaped, and the page forbids itself to load
 
     leaderboard · learning curves · cost · one passage under each model · samples · translations · commands · method
 
-The passage is colored by surprisal (html/surprisal.py). A comparison of sequence-to-sequence models has its own
+The passage is colored by surprisal (html/charts.py). A comparison of sequence-to-sequence models has its own
 leaderboard (BLEU) and shows what each model makes of some sources, with attention maps.
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from nextword.comparison.translation import TRANSLATOR
 from nextword.core.io import INFINITY, restore_infinities
 from nextword.html import charts
-from nextword.html.charts import Axis, Point, Series
+from nextword.html.charts import Axis, Point, Series, attention_map, surprisal_legend, surprisal_text
 from nextword.html.formatting import (
     as_number,
     escape,
@@ -30,7 +30,6 @@ from nextword.html.formatting import (
     format_perplexity,
     format_size,
 )
-from nextword.html.heat_map import attention_map
 from nextword.html.page import (
     DASH,
     Column,
@@ -47,7 +46,6 @@ from nextword.html.page import (
     plain_name,
     text_column,
 )
-from nextword.html.surprisal import surprisal_legend, surprisal_text
 
 
 def learning_curves(

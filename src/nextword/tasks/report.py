@@ -17,9 +17,8 @@ from typing import Any
 from nextword import __version__
 from nextword.data.tag_schemes import find_spans
 from nextword.html import charts
-from nextword.html.charts import Axis, Point, Series
+from nextword.html.charts import Axis, Point, Series, confusion_map
 from nextword.html.formatting import as_number, escape, format_duration, format_integer
-from nextword.html.heat_map import confusion_map
 from nextword.html.page import Column, Model, document, html_table
 from nextword.tasks.base import Wording
 from nextword.tasks.error_analysis import tasks_of

@@ -17,7 +17,7 @@ from nextword.comparison import translation as examples
 from nextword.comparison.report import render
 from nextword.comparison.terminal import leaderboard
 from nextword.core.types import Document, Greedy
-from nextword.html.heat_map import MIN_SHARE, attention_map
+from nextword.html.charts import MIN_SHARE, attention_map
 from nextword.recipe import load_recipe
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.train import train_events

@@ -10,8 +10,7 @@ from itertools import pairwise
 import pytest
 
 from nextword.html import charts
-from nextword.html.heat_map import NUMBER_OPACITY
-from nextword.html.surprisal import SURPRISAL_EDGES
+from nextword.html.charts import NUMBER_OPACITY, SURPRISAL_EDGES, surprisal_class, surprisal_legend, surprisal_text
 
 # ------------------------------------------------------------------------------------------------ charts
 
@@ -107,3 +106,23 @@ def test_colored_words_and_map_numbers_have_enough_contrast(theme):
         assert contrast(colors["--ink"], blend(signs[sign], float(share), colors["--raised"])) >= 4.5
     accent = tuple(int(colors["--accent"][i : i + 2], 16) for i in (1, 3, 5))
     assert contrast(colors["--ink"], blend(accent, NUMBER_OPACITY, colors["--paper"])) >= 4.5
+
+
+# ------------------------------------------------------------------------------------------------ surprisal
+
+
+@pytest.mark.parametrize(("bits", "level"), [(0.0, 0), (0.99, 0), (1.0, 1), (8.0, 5), (14.0, 7), (math.inf, 7)])
+def test_surprisal_class_rises_with_the_bits(bits: float, level: int) -> None:
+    assert surprisal_class(bits) == f"surprisal-{level}"
+
+
+def test_surprisal_text_colors_tokens_and_leaves_spaces_white() -> None:
+    html = surprisal_text([" the", "\n", "x", "y"], [0.5, 20.0, None])
+    assert html == (
+        ' <span class="surprisal-0" title="0.5 bits, probability 70.71%">the</span>'
+        '<span class="surprisal-7" title="20.0 bits, probability 1 in 1.05 M">↵\n</span>xy'
+    )
+
+
+def test_surprisal_legend_has_a_box_per_class() -> None:
+    assert surprisal_legend().count('class="surprisal-') == len(SURPRISAL_EDGES) + 1
