@@ -9,8 +9,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from nextword.metrics.bleu import bleu_and_chrf
-from nextword.metrics.rouge import rouge_scores
+from nextword.metrics.text_generation import bleu_and_chrf, rouge_scores
 
 pytest.importorskip("sacrebleu", reason="SACREBLEU ABSENT: BLEU and chrF are not tested")
 pytest.importorskip("rouge_score", reason="ROUGE-SCORE ABSENT: ROUGE is not tested")

@@ -35,9 +35,9 @@ from nextword.core.types import Greedy, Progress, Stop, ignore_progress, safe_ex
 from nextword.evaluation.prompt_tasks import PLACEHOLDER, Example, PromptTask, majority_share, read_examples
 from nextword.lm.base import TextModel
 from nextword.lm.completion import CompletionScore, context_window, generate_texts, score_completions
-from nextword.metrics.bleu import bleu_with_interval
 from nextword.metrics.classification import f1, mcc
 from nextword.metrics.intervals import Estimate, accuracy_with_interval, bootstrap_metric
+from nextword.metrics.text_generation import bleu_with_interval
 
 DRAWN = ("item", "once")  # shots drawn for each question, or the same for all
 OVERFLOW = ("slide", "error")

@@ -26,12 +26,10 @@ from nextword.evaluation.translation import (
     sum_likelihoods,
 )
 from nextword.lm.seq2seq import Seq2SeqLM
-from nextword.metrics.bleu import METRICS as BLEU_METRICS
-from nextword.metrics.bleu import bleu_and_chrf
 from nextword.metrics.classification import METRICS, REGRESSION_METRICS
 from nextword.metrics.intervals import bootstrap_mean, bootstrap_metric
-from nextword.metrics.rouge import rouge_scores
 from nextword.metrics.squad import ANSWER_METRICS, exact_match, word_f1
+from nextword.metrics.text_generation import BLEU_METRICS, bleu_and_chrf, rouge_scores
 
 ANSWER_MARGIN = 4  # tokens that may be written beyond the longest answer of a task with fixed answers
 UNREADABLE_NUMBER = -1.0

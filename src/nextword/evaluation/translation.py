@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 from nextword.core.errors import DataError
 from nextword.core.types import Decoding, Document, Progress, Score, Stop, ignore_progress, safe_exp
 from nextword.lm.seq2seq import Seq2SeqLM
-from nextword.metrics.bleu import bleu_and_chrf
-from nextword.metrics.rouge import rouge_scores
+from nextword.metrics.text_generation import bleu_and_chrf, rouge_scores
 
 BATCH_SIZE = 64  # sources per generation batch
 MAX_LENGTH_RATIO, EXTRA_TOKENS = 2, 10  # a target has at most 2 · source length + 10 tokens,

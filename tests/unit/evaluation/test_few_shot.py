@@ -25,9 +25,9 @@ from nextword.evaluation.few_shot import (
 from nextword.evaluation.prompt_tasks import load_task, read_examples, task_names
 from nextword.lm.completion import _check_greedy_by_steps, context_window, score_completions
 from nextword.lm.loading import wrap_network
-from nextword.metrics.bleu import bleu_with_interval
 from nextword.metrics.classification import f1, mcc
 from nextword.metrics.intervals import accuracy_with_interval, bootstrap_metric, wilson
+from nextword.metrics.text_generation import bleu_with_interval
 from nextword.models import model_class
 from nextword.tokenizers.training import train_tokenizer
 
