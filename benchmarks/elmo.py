@@ -29,7 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from nextword.core import pytree
-from nextword.layers.bilstm import ProjectedLSTM
+from nextword.layers.recurrent import ProjectedLSTM
 
 DROPOUT, LIMIT = 0.1, 3.0
 

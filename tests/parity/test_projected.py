@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from nextword.layers.bilstm import ProjectedLSTM
+from nextword.layers.recurrent import ProjectedLSTM
 
 LIMITS = [(0.0, 0.0), (0.4, 0.0), (0.0, 0.15), (0.3, 0.2)]
 T, B, INPUTS, CELLS, WIDTH = 7, 3, 5, 16, 6

@@ -8,7 +8,7 @@ files never name a kernel, and the plain step stays the reference that every fas
     generating, T5, CUDA           one captured CUDA graph per shape              cuda_graphs.T5GraphSteps
     training word vectors          one compiled step per window or cell           `train_windows`, `train_cells`
 
-Layers choose their own fast paths (layers/bilstm.py, quantized.py, output/softmax.py).
+Layers choose their own fast paths (layers/recurrent.py, quantized.py, output/softmax.py).
 """
 
 from __future__ import annotations

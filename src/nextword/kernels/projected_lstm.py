@@ -1,7 +1,7 @@
 """The loops of a projected LSTM over a whole sequence, with hand-written gradients.
 
-Reference: `ProjectedLSTM.stepwise` (layers/bilstm.py). A step is two products and one pass over the gates, forward and
-backward; weight gradients are one product over all steps and rows.
+Reference: `ProjectedLSTM.stepwise` (layers/recurrent.py). A step is two products and one pass over the gates, forward
+and backward; weight gradients are one product over all steps and rows.
 
     forward    z_t += U h_{t−1} ─▶ gates, c_t, m_t = σ(o) tanh(c_t) ─▶ h_t = clip(R m_t)
     backward   dh_t = dy_t + Uᵀ dz_{t+1}, 0 where h was clipped ─▶ dm_t = Rᵀ dh_t ─▶ dz_t, dc_{t−1}

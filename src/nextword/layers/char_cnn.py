@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from nextword.core.errors import DataError, InvalidSetting, UnknownName, Unsupported, did_you_mean
 from nextword.core.types import Vocabulary
-from nextword.layers.bilstm import BiLSTM
+from nextword.layers.recurrent import BiLSTM
 
 BEGIN, END, PADDING = 256, 257, 258  # after the 256 bytes
 OTHERS = 259  # then the special tokens

@@ -26,9 +26,9 @@ from torch import Tensor, nn
 
 from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import Inputs, State, Vocabulary
-from nextword.layers.bilstm import BiLSTM
 from nextword.layers.char_cnn import CharacterEncoder, capitalization
 from nextword.layers.dropout import locked_dropout
+from nextword.layers.recurrent import BiLSTM
 from nextword.layers.scalar_mix import ScalarMix
 from nextword.models.base import WordEncoder, check_choice, check_fraction, check_sizes
 

@@ -37,9 +37,9 @@ from torch import Tensor, nn
 from nextword.core.errors import InvalidSetting
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers.attention import luong_attention
-from nextword.layers.bilstm import BiLSTM
 from nextword.layers.char_cnn import CharacterEncoder
 from nextword.layers.output.softmax import FullSoftmax
+from nextword.layers.recurrent import BiLSTM
 from nextword.models.base import WordEncoder, check_fraction, check_sizes
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 

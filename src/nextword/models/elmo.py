@@ -10,7 +10,7 @@ Peters, Neumann, Iyyer, Gardner, Clark, Lee & Zettlemoyer, "Deep contextualized 
 
 Differences from the LSTM (rnn.py):
 - words are read by their characters, so that any word has a vector (layers/char_cnn.py);
-- states are narrow projections of many cells, with limits on both (layers/bilstm.py);
+- states are narrow projections of many cells, with limits on both (layers/recurrent.py);
 - from the second layer on, a layer's input is added to its output;
 - a second model reads from right to left. The two never see each other's states, which would reveal the answer.
 
@@ -33,11 +33,11 @@ from torch import Tensor, nn
 
 from nextword.core.errors import invalid
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
-from nextword.layers.bilstm import ProjectedLSTM, ProjectedState
 from nextword.layers.char_cnn import make_character_embedding, spell_words
 from nextword.layers.output import make_readout
 from nextword.layers.output.base import NoReadout
 from nextword.layers.output.char import PartialReadout
+from nextword.layers.recurrent import ProjectedLSTM, ProjectedState
 from nextword.models.base import CausalNetwork, check_sizes
 from nextword.models.framing import frame_texts
 

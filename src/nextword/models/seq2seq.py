@@ -36,10 +36,9 @@ from nextword.core import pytree
 from nextword.core.errors import Unsupported
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers.attention import AdditiveAttention, SourceAttention, luong_attention
-from nextword.layers.bilstm import run_padded
 from nextword.layers.dropout import dropout
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax
-from nextword.layers.recurrent import GATES, CellState, RecurrentLayer, reverse_padded
+from nextword.layers.recurrent import GATES, CellState, RecurrentLayer, reverse_padded, run_padded
 from nextword.models.base import CausalNetwork, check_choice, check_sizes
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}

@@ -33,7 +33,7 @@ from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, RunError, Unsupported
 from nextword.core.protocols import Infilling
 from nextword.core.types import Batch, Inputs, State
-from nextword.layers.bilstm import BiLSTM
+from nextword.layers.recurrent import BiLSTM
 from nextword.models.base import Network
 from nextword.models.framing import SPREAD, combine
 

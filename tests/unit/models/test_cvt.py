@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from nextword.batching.examples import UNLABELED
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import IGNORE, Batch
-from nextword.layers.bilstm import BiLSTM
+from nextword.layers.recurrent import BiLSTM
 from nextword.models.bilstm_crf import Tagger, TaggerConfig
 from nextword.models.cvt import CVT, CVTConfig
 from nextword.tasks.cross_view import (

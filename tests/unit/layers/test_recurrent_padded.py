@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from nextword.layers.bilstm import BiLSTM, run_padded
 from nextword.layers.dropout import MANY, dropout
-from nextword.layers.recurrent import reverse_padded
+from nextword.layers.recurrent import BiLSTM, reverse_padded, run_padded
 
 LENGTHS = torch.tensor([9, 1, 4, 6])
 
