@@ -6,7 +6,7 @@ Language models:
     corpus          Corpus: documents by split, with splits from file names or by hash
     readers         files of any format → documents
     segmentation    sentences, words, passages
-    builtin         corpora without files: two Bibles, the Python reference
+    builtin         data without files: two Bibles, the Python reference, tagged lines of Python
     mixture         weighted mixtures of corpora
     filters/        quality, near-duplicates, decontamination
 
@@ -20,7 +20,6 @@ Tasks:
 
     tables          csv, tsv, JSON lines: delimiters, rows, columns, labeled examples
     conll           tagged sentences: CoNLL, CoNLL-U, Penn Treebank
-    python_names    built-in tagged sentences: lines of Python's standard library
     tag_schemes     IOB1, IOB2, BIOES, BILOU
     squad           questions and answers
     word_vectors    GloVe, word2vec, fastText

@@ -18,7 +18,7 @@ Penn Treebank (.mrg, `read_trees`): the words and parts of speech of trees, with
     splits["train"].sentences[0].words, .tags           # ("EU", "rejects", …), ("I-ORG", "O", …)
     open_tagged("conll2003", column="pos")              # by name if columns have names, or by number: 0 is the word
 
-The built-in `python-names` is in python_names.py. `detect_scheme` finds out in which scheme (tag_schemes.py) spans are
+The built-in `python-names` is in builtin.py. `detect_scheme` finds out in which scheme (tag_schemes.py) spans are
 written.
 """
 
@@ -96,7 +96,7 @@ def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
     """Open the splits (train, dev, test) of a name in the catalog or of a folder; a single file is all train."""
     path = Path(spec).expanduser()
     if spec == PYTHON_NAMES:
-        from nextword.data.python_names import python_names
+        from nextword.data.builtin import python_names
 
         return python_names()
     entry = find_entry(spec) if isinstance(spec, str) else None

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from nextword.core.errors import DataError, MissingFile, UnknownName
+from nextword.data.builtin import python_names
 from nextword.data.conll import detect_scheme, is_tagged, open_tagged, read_tagged
-from nextword.data.python_names import python_names
 from tests.support.errors import raises
 
 COLUMNS = """-DOCSTART- -X- O O
