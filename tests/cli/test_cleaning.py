@@ -166,7 +166,7 @@ def test_a_mixture_is_described(js: Any, cli: Cli, crawl: Path, tmp_path: Path) 
 
 def test_scores_against_a_training_text(trained: Path, text: Path, tmp_path: Path) -> None:
     """Of three documents, the one that is in the training text is dirty."""
-    from nextword.cli.results import print_overlap
+    from nextword.cli.evaluate import print_overlap
     from nextword.data.opening import open_unsplit
     from nextword.evaluation.evaluate_run import score_overlap
     from nextword.lm.loading import load

@@ -107,7 +107,7 @@ def train(
 
 
 def _print_result(evaluation: Mapping[str, Any], folder: str, seconds: float) -> None:
-    from nextword.cli.results import print_likelihood, print_translations
+    from nextword.cli.evaluate import print_likelihood, print_translations
     from nextword.model_card import example_commands, first_words
     from nextword.run_folder import RunFolder
 
