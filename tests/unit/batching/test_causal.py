@@ -1,4 +1,4 @@
-"""Batches of any text: k depends on (seed, k) alone, each token is predicted once an epoch, short text is refused."""
+"""Batch k depends only on (seed, k), each token is predicted once per epoch, and short text is rejected."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def take(layout: Any, ids: np.ndarray, first: int, n: int, seed: int = 1) -> lis
     return [values(b) for b in islice(layout.batches(ids, seed, first), n)]
 
 
-# ------------------------------------------------------------------------------------------------ the permutation
+# ------------------------------------------------------------------------------------------------ permutation
 
 
 @given(size=st.integers(1, 3000), key=st.integers(0, 2**70))
@@ -36,7 +36,7 @@ def test_permute_is_a_permutation_for_any_size_and_key(size: int, key: int) -> N
 
 
 @given(size=st.integers(1, 2**40), key=st.integers(0, 2**40), seed=st.integers(0, 99))
-def test_permute_of_a_few_indices_of_a_huge_range(size: int, key: int, seed: int) -> None:
+def test_permute_few_indices_of_a_huge_range_is_injective(size: int, key: int, seed: int) -> None:
     index = np.unique(np.random.default_rng(seed).integers(0, size, 50))
     image = permute(index, size, key)
     assert ((image >= 0) & (image < size)).all()
@@ -46,7 +46,7 @@ def test_permute_of_a_few_indices_of_a_huge_range(size: int, key: int, seed: int
 
 
 def test_permute_mixes_well() -> None:
-    """Neighbours are torn apart, keys differ, and where a thing lands says little about where it was."""
+    """Neighbors are separated, keys differ, and new positions hardly correlate with old ones."""
     n = 10_000
     images = [permute(np.arange(n), n, key) for key in range(20)]
     for image in images:
@@ -59,17 +59,17 @@ def test_permute_mixes_well() -> None:
 
 
 @given(length=st.integers(2, 300), rows=st.integers(1, 12), columns=st.integers(1, 40))
-def test_rows_predict_each_token_once_an_epoch(length: int, rows: int, columns: int) -> None:
+def test_rows_predict_each_token_once_per_epoch(length: int, rows: int, columns: int) -> None:
     if length // rows < 2:
         return
     layout, ids = Rows(rows, columns), np.arange(length)
     batches = list(islice(layout.batches(ids, 1, 0), layout.batches_per_epoch(ids)))
     width = length // rows
     predicted = sorted(t for b in batches for t in b.targets.flatten().tolist())
-    # all but the first of each row, which has nothing before it, and the remainder that fills no column
+    # all but the first of each row, which has no context, and the remainder that fills no column
     assert predicted == [t for t in range(width * rows) if t % width]
     for b in batches:
-        assert torch.equal(b.targets, b.inputs.ids + 1)  # the next token, in a text that counts
+        assert torch.equal(b.targets, b.inputs.ids + 1)  # the ids count upwards
     assert [b.reset_state for b in batches] == [True] + [False] * (len(batches) - 1)
     assert all(b.epoch == 0 for b in batches)
     joined = torch.cat([b.inputs.ids for b in batches], 1)
@@ -97,7 +97,7 @@ def test_batch_of_windows_depends_on_seed_and_step_alone(first: int, seed: int) 
 
 
 @given(length=st.integers(2, 200), rows=st.integers(1, 9), context=st.integers(1, 9), epoch=st.integers(0, 5))
-def test_windows_predict_each_token_once_an_epoch(length: int, rows: int, context: int, epoch: int) -> None:
+def test_windows_predict_each_token_once_per_epoch(length: int, rows: int, context: int, epoch: int) -> None:
     if length - context < rows:
         return
     layout, ids = Windows(rows, context), np.arange(length)

@@ -1,4 +1,4 @@
-"""Batches of labelled examples of uneven length, packed or padded."""
+"""Batches of labeled examples of different lengths, packed or padded."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from nextword.training.steps import RecordedPassesStep, batch_shape
 from nextword.training.trainer import Trainer
 
 
-def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examples:
+def make_examples(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examples:
     draw = np.random.default_rng(seed)
     frames = []
     for _ in range(n * each):
@@ -30,7 +30,7 @@ def some(n: int = 50, each: int = 1, packs: bool = True, seed: int = 0) -> Examp
     return Examples.from_frames(frames, labels=np.arange(n), each=each, packs=packs)
 
 
-def headed(pooling: str) -> TextHead:
+def make_head(pooling: str) -> TextHead:
     torch.manual_seed(4)
     config = BERTConfig(width=16, layers=2, heads=2, window=16, dropout=0.0)
     marks = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
@@ -39,7 +39,7 @@ def headed(pooling: str) -> TextHead:
 
 
 def test_every_example_is_read_once_per_epoch_with_similar_lengths() -> None:
-    text, layout = some(70), Bucketed(rows=8, batches_per_bucket=3)
+    text, layout = make_examples(70), Bucketed(rows=8, batches_per_bucket=3)
     batches = layout.batches(text, 1, 0)
     for _ in range(2):
         epoch = [next(batches) for _ in range(layout.batches_per_epoch(text))]
@@ -53,45 +53,45 @@ def test_every_example_is_read_once_per_epoch_with_similar_lengths() -> None:
 
 
 def test_batch_depends_on_seed_and_step_alone() -> None:
-    text, layout = some(50), Bucketed(rows=8)
+    text, layout = make_examples(50), Bucketed(rows=8)
     batches = layout.batches(text, 3, 0)
-    whole = [next(batches) for _ in range(12)]
+    straight = [next(batches) for _ in range(12)]
     for step in (0, 5, 7, 11):
-        again = next(layout.batches(text, 3, step))
-        assert torch.equal(again.inputs.ids, whole[step].inputs.ids)
-        assert torch.equal(again.targets, whole[step].targets)
+        resumed = next(layout.batches(text, 3, step))
+        assert torch.equal(resumed.inputs.ids, straight[step].inputs.ids)
+        assert torch.equal(resumed.targets, straight[step].targets)
 
 
 @pytest.mark.parametrize("each", [1, 2])
 def test_packed_and_padded_batches_hold_the_same_texts(each: int) -> None:
-    text = some(9, each)
+    text = make_examples(9, each)
     chosen = np.array([4, 0, 8])
     packed, padded = (Bucketed(pack=pack).batch(text, chosen, 0) for pack in (True, False))
     assert packed.inputs.starts is not None
     assert packed.inputs.starts[-1] == packed.inputs.ids.shape[1] == text.lengths[chosen].sum()
     assert padded.inputs.token_mask is not None
-    there = padded.inputs.token_mask
-    assert torch.equal(padded.inputs.ids[there], packed.inputs.ids[0])
+    mask = padded.inputs.token_mask
+    assert torch.equal(padded.inputs.ids[mask], packed.inputs.ids[0])
     assert padded.inputs.segments is not None
     assert packed.inputs.segments is not None
-    assert torch.equal(padded.inputs.segments[there], packed.inputs.segments[0])
-    assert there[:, -1].any()  # no longer than the longest
+    assert torch.equal(padded.inputs.segments[mask], packed.inputs.segments[0])
+    assert mask[:, -1].any()  # no longer than the longest text
     first, second = (b.inputs.ids.reshape(-1)[b.target_positions] for b in (packed, padded))
-    assert torch.equal(first, second)  # the same tokens speak
+    assert torch.equal(first, second)  # the same tokens are pooled
     frames = [int(i) * each + k for i in chosen for k in range(each)]
     assert first.tolist() == [int(text.ids[text.starts[f] + text.pooled_position[f]]) for f in frames]
     assert packed.targets.tolist() == [4, 0, 8]
 
 
 @pytest.mark.parametrize("pooling", ["last", "mean"])
-def test_filled_row_gives_the_same_outputs_and_gradients(pooling: str) -> None:
-    text, chosen = some(9), np.array([4, 0, 8])
-    plain, filled = (Bucketed(length=16, pad_multiple=fill).batch(text, chosen, 0) for fill in (0, 16))
-    assert filled.inputs.ids.shape[1] % 16 == 0
-    assert filled.inputs.starts is not None
-    assert len(filled.inputs.starts) == 5  # three texts and the one that fills up
-    network = headed(pooling)
-    first, second = (network(batch) for batch in (plain, filled))
+def test_padded_row_gives_the_same_outputs_and_gradients(pooling: str) -> None:
+    text, chosen = make_examples(9), np.array([4, 0, 8])
+    plain, padded = (Bucketed(length=16, pad_multiple=pad_multiple).batch(text, chosen, 0) for pad_multiple in (0, 16))
+    assert padded.inputs.ids.shape[1] % 16 == 0
+    assert padded.inputs.starts is not None
+    assert len(padded.inputs.starts) == 5  # three texts and the padding text
+    network = make_head(pooling)
+    first, second = (network(batch) for batch in (plain, padded))
     torch.testing.assert_close(first, second)
     gradients = [
         torch.autograd.grad(outputs.square().sum(), list(network.out.parameters())) for outputs in (first, second)
@@ -100,24 +100,24 @@ def test_filled_row_gives_the_same_outputs_and_gradients(pooling: str) -> None:
         torch.testing.assert_close(a, b)
 
 
-def test_filled_rows_have_few_shapes() -> None:
-    text, layout = some(200), Bucketed(rows=8, length=16, pad_multiple=16)
+def test_padded_rows_have_few_shapes() -> None:
+    text, layout = make_examples(200), Bucketed(rows=8, length=16, pad_multiple=16)
     batches = layout.batches(text, 1, 0)
     shapes = {batch_shape(next(batches)) for _ in range(25)}
     assert len(shapes) <= 6
     assert batch_shape(layout.batch(text, np.arange(8), 0)) != batch_shape(layout.batch(text, np.arange(7), 0))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here: passes are not recorded")
-def test_recorded_passes_learn_like_eager_ones(tmp_path: Any) -> None:
-    text = some(64)
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU for CUDA graphs")
+def test_graph_passes_train_like_eager_passes(tmp_path: Any) -> None:
+    text = make_examples(64)
     text = replace(text, labels=text.labels % 2, metrics=("accuracy",))
     phase = load_recipe(
         "bert/finetune", ["phase.0.batches.rows=8", "phase.0.batches.length=16", "phase.0.epochs=0", "phase.0.steps=40"]
     ).phases[0]
-    found = []
+    results = []
     for graphs in (True, False):
-        network = headed("last").cuda()
+        network = make_head("last").cuda()
         trainer = Trainer(
             Job(network, replace(phase, cuda_graphs=graphs), 0, text, None, False, None, torch.device("cuda"))
         )
@@ -127,14 +127,14 @@ def test_recorded_passes_learn_like_eager_ones(tmp_path: Any) -> None:
             trainer.step(batches)
         if isinstance(trainer.take_step, RecordedPassesStep):
             assert trainer.take_step.recorded
-        found.append([trainer.nats.float(), *(p.detach().float() for p in network.parameters())])
-    for a, b in zip(*found, strict=True):
+        results.append([trainer.nats.float(), *(p.detach().float() for p in network.parameters())])
+    for a, b in zip(*results, strict=True):
         torch.testing.assert_close(a, b, rtol=2e-2, atol=2e-3)
 
 
 def test_regression_loss_is_the_squared_error() -> None:
-    text = replace(some(5), labels=np.array([0.5, -3.0, 0.0, 2.0, 7.0], np.float32))
-    network = headed("mean").eval()
+    text = replace(make_examples(5), labels=np.array([0.5, -3.0, 0.0, 2.0, 7.0], np.float32))
+    network = make_head("mean").eval()
     network.out = torch.nn.Linear(16, 1)
     batch = Bucketed().batch(text, np.arange(5), 0)
     with torch.no_grad():
@@ -145,7 +145,7 @@ def test_regression_loss_is_the_squared_error() -> None:
 
 
 def test_first_takes_the_examples_of_the_first_tokens() -> None:
-    text = some(20, 2)
+    text = make_examples(20, 2)
     part = text.first(40)
     assert 1 <= len(part) < 20
     assert len(part.ids) == part.starts[-1] <= 40
@@ -172,11 +172,11 @@ def test_invalid_settings_are_rejected(batches: dict[str, Any], options: dict[st
 
 
 def test_mean_pooling_is_equal_for_packed_and_padded() -> None:
-    text = some(6)
+    text = make_examples(6)
     packed, padded = (Bucketed(pack=pack).batch(text, np.arange(6), 0) for pack in (True, False))
     h = torch.randn(99, 4)
     a, b = (mean_pool(h[batch.inputs.ids], batch.inputs) for batch in (packed, padded))
     assert torch.allclose(a, b, atol=1e-6)
     for i in range(6):
-        own = text.ids[text.starts[i] : text.starts[i + 1]]
-        assert torch.allclose(a[i], h[own].mean(0), atol=1e-6)
+        ids = text.ids[text.starts[i] : text.starts[i + 1]]
+        assert torch.allclose(a[i], h[ids].mean(0), atol=1e-6)

@@ -1,4 +1,4 @@
-"""Which tokens are hidden, and what becomes of them: the shares, the words, and that a mask belongs to its text."""
+"""Masking of tokens: fractions, whole words and n-grams, replacements, and independence of the batch."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ VOCABULARY = Vocabulary(1000, 2, SPECIAL, 3)
 KEY = derive_key(1, 2, 3)
 
 
-class Found(NamedTuple):
+class Masked(NamedTuple):
     before: np.ndarray
     after: np.ndarray
     targets: np.ndarray
-    at: np.ndarray
+    positions: np.ndarray
     texts: list[slice]
 
     @property
@@ -32,31 +32,31 @@ class Found(NamedTuple):
 
 
 def mask(
-    texts: list[np.ndarray], begins: np.ndarray | None = None, key: Any = KEY, numbers: Any = None, **how: Any
-) -> Found:
-    """Texts end to end, all of a word each unless it is said."""
+    texts: list[np.ndarray], begins: np.ndarray | None = None, key: Any = KEY, numbers: Any = None, **settings: Any
+) -> Masked:
+    """Mask concatenated texts; each token is a word of its own unless `begins` marks the starts of words."""
     ids = np.concatenate(texts).astype(np.int64)
     ends = np.cumsum([len(text) for text in texts])
     first = ends - [len(text) for text in texts]
-    masking = Masking(VOCABULARY, **how)
+    masking = Masking(VOCABULARY, **settings)
     after = ids.copy()
     room = masking.max_targets(len(ids), len(texts))
     numbers = np.arange(len(texts)) if numbers is None else np.asarray(numbers)
     begins = np.ones(len(ids), bool) if begins is None else begins
-    targets, at, n = masking(after, begins, first, ends, numbers, key, room)
-    assert len(at) == room
-    assert not at[n:].any()
-    return Found(ids, after, targets, at[:n], [slice(a, b) for a, b in zip(first, ends, strict=True)])
+    targets, positions, n = masking(after, begins, first, ends, numbers, key, room)
+    assert len(positions) == room
+    assert not positions[n:].any()
+    return Masked(ids, after, targets, positions[:n], [slice(a, b) for a, b in zip(first, ends, strict=True)])
 
 
-def framed(rng: np.random.Generator, n: int) -> np.ndarray:
-    """[CLS] n ordinary tokens, now and then an unknown one, [SEP]."""
+def make_text(rng: np.random.Generator, n: int) -> np.ndarray:
+    """[CLS], n ordinary tokens of which some are unknown, [SEP]."""
     inner = rng.integers(5, 1000, n)
     inner[rng.random(n) < 0.1] = 1
     return np.concatenate(([2], inner, [3]))
 
 
-# ------------------------------------------------------------------------------------------------ marks
+# ------------------------------------------------------------------------------------------------ special tokens
 
 
 @pytest.mark.parametrize(
@@ -82,79 +82,83 @@ def test_tokenizer_without_special_tokens_is_rejected() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     sizes=st.lists(st.integers(0, 60), min_size=1, max_size=30),
-    share=st.floats(0.05, 0.6),
-    grams=st.integers(0, 4),
-    whole=st.booleans(),
+    fraction=st.floats(0.05, 0.6),
+    max_ngram=st.integers(0, 4),
+    whole_words=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_only_ordinary_tokens_are_masked_and_targets_are_the_originals(
-    sizes: list[int], share: float, grams: int, whole: bool, seed: int
+    sizes: list[int], fraction: float, max_ngram: int, whole_words: bool, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    texts = [framed(rng, n) for n in sizes]
+    texts = [make_text(rng, n) for n in sizes]
     begins = rng.random(sum(map(len, texts))) < 0.7
-    found = mask(texts, begins, key=derive_key(seed), mask_fraction=share, max_ngram=grams, whole_words=whole)
-    chosen = found.chosen
-    assert sorted(found.at.tolist()) == np.flatnonzero(chosen).tolist()
-    assert (found.before[chosen] >= 5).all()  # never a mark, nor what the tokenizer does not know
-    np.testing.assert_array_equal(found.targets[chosen], found.before[chosen])
-    np.testing.assert_array_equal(found.after[~chosen], found.before[~chosen])
-    assert np.isin(found.after[chosen], [0, 1, 2, 3], invert=True).all()  # the mask itself, or ordinary
-    for part in found.texts:
-        can = int((found.before[part] >= 5).sum())
-        assert min(can, 1) <= chosen[part].sum() <= max(1, int(share * can) + 1)
+    masked = mask(
+        texts, begins, key=derive_key(seed), mask_fraction=fraction, max_ngram=max_ngram, whole_words=whole_words
+    )
+    chosen = masked.chosen
+    assert sorted(masked.positions.tolist()) == np.flatnonzero(chosen).tolist()
+    assert (masked.before[chosen] >= 5).all()  # never a special or unknown token
+    np.testing.assert_array_equal(masked.targets[chosen], masked.before[chosen])
+    np.testing.assert_array_equal(masked.after[~chosen], masked.before[~chosen])
+    assert np.isin(masked.after[chosen], [0, 1, 2, 3], invert=True).all()  # [MASK] or an ordinary token
+    for part in masked.texts:
+        candidates = int((masked.before[part] >= 5).sum())
+        assert min(candidates, 1) <= chosen[part].sum() <= max(1, int(fraction * candidates) + 1)
 
 
 @settings(max_examples=15, deadline=None)
-@given(length=st.integers(1, 300), share=st.sampled_from([0.15, 0.3, 0.5]), seed=st.integers(0, 50))
-def test_share_is_right_on_average_for_any_length(length: int, share: float, seed: int) -> None:
+@given(length=st.integers(1, 300), fraction=st.sampled_from([0.15, 0.3, 0.5]), seed=st.integers(0, 50))
+def test_masked_fraction_is_right_on_average_for_any_length(length: int, fraction: float, seed: int) -> None:
     texts = [np.full(length, 7)] * (60_000 // length)
-    found = mask(texts, key=derive_key(seed), mask_fraction=share)
-    expected = max(share, 1 / length)
-    assert abs(found.chosen.mean() - expected) < 0.005
+    masked = mask(texts, key=derive_key(seed), mask_fraction=fraction)
+    expected = max(fraction, 1 / length)
+    assert abs(masked.chosen.mean() - expected) < 0.005
 
 
-def test_chosen_tokens_become_mask_random_or_stay_by_their_shares() -> None:
+def test_chosen_tokens_become_mask_random_or_stay_in_the_given_fractions() -> None:
     rng = np.random.default_rng(0)
-    found = mask([rng.integers(5, 1000, 128) for _ in range(3000)])
-    was, now = found.before[found.chosen], found.after[found.chosen]
-    n = len(was)
-    assert abs((now == 4).sum() / n - 0.8) < 0.01
-    assert abs((now == was).sum() / n - 0.1) < 0.01
-    other = now[(now != 4) & (now != was)]
+    masked = mask([rng.integers(5, 1000, 128) for _ in range(3000)])
+    before, after = masked.before[masked.chosen], masked.after[masked.chosen]
+    n = len(before)
+    assert abs((after == 4).sum() / n - 0.8) < 0.01
+    assert abs((after == before).sum() / n - 0.1) < 0.01
+    other = after[(after != 4) & (after != before)]
     assert abs(len(other) / n - 0.1) < 0.01
     assert other.min() == 5
     assert other.max() == 999
-    assert np.bincount(other, minlength=1000)[5:].max() < 30  # all alike: six of each are expected
+    assert np.bincount(other, minlength=1000)[5:].max() < 30  # uniform: six of each are expected
 
     always = mask([np.full(100, 7)] * 100, mask_token_fraction=1.0, random_token_fraction=0.0)
     assert (always.after[always.chosen] == 4).all()
 
 
 def test_every_position_is_equally_likely() -> None:
-    found = mask([np.full(20, 7)] * 20_000, mask_fraction=0.2)
-    places = found.chosen.reshape(-1, 20).mean(0)
-    assert np.abs(places - 0.2).max() < 0.015
+    masked = mask([np.full(20, 7)] * 20_000, mask_fraction=0.2)
+    frequencies = masked.chosen.reshape(-1, 20).mean(0)
+    assert np.abs(frequencies - 0.2).max() < 0.015
 
 
 @settings(max_examples=40, deadline=None)
-@given(seed=st.integers(0, 10_000), grams=st.sampled_from([0, 1, 3]))
-def test_whole_words_are_masked_completely(seed: int, grams: int) -> None:
+@given(seed=st.integers(0, 10_000), max_ngram=st.sampled_from([0, 1, 3]))
+def test_whole_words_are_masked_completely(seed: int, max_ngram: int) -> None:
     rng = np.random.default_rng(seed)
-    texts = [framed(rng, int(rng.integers(60, 120))) for _ in range(8)]
+    texts = [make_text(rng, int(rng.integers(60, 120))) for _ in range(8)]
     begins = rng.random(sum(map(len, texts))) < 0.6
-    found = mask(texts, begins, key=derive_key(seed), whole_words=grams == 0, max_ngram=grams, mask_fraction=0.2)
-    free = found.before >= 5
-    for part in found.texts:
+    masked = mask(
+        texts, begins, key=derive_key(seed), whole_words=max_ngram == 0, max_ngram=max_ngram, mask_fraction=0.2
+    )
+    free = masked.before >= 5
+    for part in masked.texts:
         word: list[int] = []
         for p in range(part.start, part.stop + 1):
             inside = p < part.stop and free[p]
             if word and (not inside or begins[p]):
-                assert len({bool(found.chosen[q]) for q in word}) == 1
+                assert len({bool(masked.chosen[q]) for q in word}) == 1
                 word = []
             if inside:
                 word.append(p)
-    assert found.chosen.sum() > 0.15 * free.sum()  # words that do not fit are passed over for those that do
+    assert masked.chosen.sum() > 0.15 * free.sum()  # words that do not fit are skipped for words that do
 
 
 def test_run_of_n_words_has_weight_one_over_n() -> None:
@@ -162,48 +166,48 @@ def test_run_of_n_words_has_weight_one_over_n() -> None:
     texts = [np.full(4000, 7) for _ in range(100)]
     begins = rng.random(400_000) < 0.5
     begins[::4000] = True
-    found = mask(texts, begins, max_ngram=3, mask_fraction=0.02)
+    masked = mask(texts, begins, max_ngram=3, mask_fraction=0.02)
     word = np.cumsum(begins)
-    hidden = np.unique(word[found.chosen])
+    hidden = np.unique(word[masked.chosen])
     breaks = np.flatnonzero(np.diff(hidden, prepend=-1, append=hidden[-1] + 9) > 1)
     lengths = np.bincount(np.diff(breaks), minlength=4)
-    shares = lengths[1:4] / lengths.sum()
-    np.testing.assert_allclose(shares, np.array([6, 3, 2]) / 11, atol=0.04)  # a few stand side by side by chance
+    fractions = lengths[1:4] / lengths.sum()
+    np.testing.assert_allclose(fractions, np.array([6, 3, 2]) / 11, atol=0.04)  # some runs are adjacent by chance
 
 
 def test_runs_do_not_cross_special_tokens() -> None:
-    """Between marks there is one word each, so that no run has two: that one is hidden says nothing of the next."""
-    found = mask([np.array([2, *[7, 3] * 50])] * 400, max_ngram=4, mask_fraction=0.3)
-    words = found.chosen.reshape(400, -1)[:, 1::2]
+    """With one word between special tokens no run has two words, so neighbors are masked independently."""
+    masked = mask([np.array([2, *[7, 3] * 50])] * 400, max_ngram=4, mask_fraction=0.3)
+    words = masked.chosen.reshape(400, -1)[:, 1::2]
     both = (words[:, 1:] & words[:, :-1]).mean() / words.mean()
     assert 0.27 < both < 0.31
 
 
-def test_beginning_of_a_word_is_masked_if_no_word_fits() -> None:
+def test_start_of_a_word_is_masked_if_no_word_fits() -> None:
     begins = np.zeros(22, bool)
     begins[1] = True
-    text = np.array([2, *range(5, 25), 3])  # one word of twenty tokens, of which three may be hidden
+    text = np.array([2, *range(5, 25), 3])  # one word of twenty tokens, of which three may be masked
     for k in range(20):
-        found = mask([text], begins, key=derive_key(k), whole_words=True)
-        assert np.flatnonzero(found.chosen).tolist() == [1, 2, 3]
+        masked = mask([text], begins, key=derive_key(k), whole_words=True)
+        assert np.flatnonzero(masked.chosen).tolist() == [1, 2, 3]
 
 
 def test_text_of_special_tokens_has_no_targets() -> None:
-    found = mask([np.array([2, 1, 3]), np.array([2, 9, 3])])
-    assert np.flatnonzero(found.chosen).tolist() == [4]
+    masked = mask([np.array([2, 1, 3]), np.array([2, 9, 3])])
+    assert np.flatnonzero(masked.chosen).tolist() == [4]
 
 
-# ------------------------------------------------------------------------------------------------ chance
+# ------------------------------------------------------------------------------------------------ randomness
 
 
-def test_mask_of_a_text_does_not_depend_on_its_place_in_the_batch() -> None:
+def test_mask_of_a_text_is_independent_of_its_position_in_the_batch() -> None:
     rng = np.random.default_rng(0)
-    texts = [framed(rng, n) for n in (30, 50, 7)]
+    texts = [make_text(rng, n) for n in (30, 50, 7)]
     alone = [mask([text], numbers=[i]) for i, text in enumerate(texts)]
-    turned = mask([texts[i] for i in (2, 0, 1)], numbers=[2, 0, 1])
-    for part, i in zip(turned.texts, (2, 0, 1), strict=True):
-        np.testing.assert_array_equal(turned.after[part], alone[i].after)
-        np.testing.assert_array_equal(turned.targets[part], alone[i].targets)
+    reordered = mask([texts[i] for i in (2, 0, 1)], numbers=[2, 0, 1])
+    for part, i in zip(reordered.texts, (2, 0, 1), strict=True):
+        np.testing.assert_array_equal(reordered.after[part], alone[i].after)
+        np.testing.assert_array_equal(reordered.targets[part], alone[i].targets)
     assert (mask([texts[1]], numbers=[8]).targets != alone[1].targets).any()
     assert (mask([texts[1]], numbers=[1], key=derive_key(9)).targets != alone[1].targets).any()
 

@@ -1,4 +1,4 @@
-"""Where sentences lie, and pairs of segments from hand-made documents: next sentence and sentence order."""
+"""Sentence boundaries, and pairs of segments for next-sentence and sentence-order prediction."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Document = list[list[int]]
 
 
 def stream(documents: list[Document], end: int | None = END) -> Stream:
-    """Documents as lists of sentences, each a list of ids."""
+    """Build a stream from documents, each a list of sentences, each a list of ids."""
     ids: list[int] = []
     marks: list[int] = []
     starts = []
@@ -36,19 +36,19 @@ def stream(documents: list[Document], end: int | None = END) -> Stream:
     return Stream(np.array(ids, np.uint16), np.array(marks, np.uint8), rows, 0, 0, 0)
 
 
-def counted(shape: list[list[int]]) -> list[Document]:
-    """Documents of sentences of these lengths, in which every token is another."""
+def make_documents(shape: list[list[int]]) -> list[Document]:
+    """Documents with sentences of the given lengths, in which every token is different."""
     ids = iter(range(10, 60_000))
     return [[list(islice(ids, n)) for n in document] for document in shape]
 
 
 def segments(text: Stream, texts: Texts) -> list[tuple[list[int], ...]]:
-    """Each text as its stretches."""
-    found = []
+    """Each text as its segments."""
+    result = []
     for i in range(len(texts)):
-        within = range(texts.stretches[i], texts.stretches[i + 1])
-        found.append(tuple(text.ids[texts.first[k] :][: texts.length[k]].tolist() for k in within))
-    return found
+        spans = range(texts.stretches[i], texts.stretches[i + 1])
+        result.append(tuple(text.ids[texts.first[k] :][: texts.length[k]].tolist() for k in spans))
+    return result
 
 
 def pairs(documents: list[Document], seed: int = 0, **options: object) -> list[tuple[int, tuple[list[int], ...]]]:
@@ -63,25 +63,25 @@ def pairs(documents: list[Document], seed: int = 0, **options: object) -> list[t
 
 @pytest.mark.parametrize("end", [END, None])
 def test_sentences_are_found_with_and_without_end_tokens(end: int | None) -> None:
-    documents = counted([[3, 2], [4], [1, 1, 5]])
-    text = stream([documents[0], [], *documents[1:], []], end)  # documents without a token are left out
-    found = Sentences.of(text, end)
-    assert found.documents.tolist() == [0, 2, 3, 6]
-    read = [text.ids[a:b].tolist() for a, b in zip(found.first, found.last, strict=True)]
-    assert read == [*chain(*documents)]
+    documents = make_documents([[3, 2], [4], [1, 1, 5]])
+    text = stream([documents[0], [], *documents[1:], []], end)  # empty documents are skipped
+    sentences = Sentences.of(text, end)
+    assert sentences.documents.tolist() == [0, 2, 3, 6]
+    actual = [text.ids[a:b].tolist() for a, b in zip(sentences.first, sentences.last, strict=True)]
+    assert actual == [*chain(*documents)]
 
 
 def test_leading_space_of_a_document_belongs_to_its_first_sentence() -> None:
     text = stream([[[10, 11, 12], [13, 14]]])
     text.marks[0], text.marks[1] = DOCUMENT, WORD | SENTENCE
-    found = Sentences.of(text, END)
-    assert found.first.tolist() == [0, 3]
-    assert found.last.tolist() == [3, 5]
+    sentences = Sentences.of(text, END)
+    assert sentences.first.tolist() == [0, 3]
+    assert sentences.last.tolist() == [3, 5]
 
 
 def test_truncated_text_without_end_keeps_its_last_sentence() -> None:
-    found = Sentences.of(stream(counted([[3, 2], [4, 4]])).first(9), END)
-    assert found.last.tolist() == [3, 5, 9]
+    sentences = Sentences.of(stream(make_documents([[3, 2], [4, 4]])).first(9), END)
+    assert sentences.last.tolist() == [3, 5, 9]
 
 
 def test_text_without_tokens_is_rejected() -> None:
@@ -102,12 +102,12 @@ def test_texts_are_framed_in_rows_or_in_one_row() -> None:
     assert np.flatnonzero(rows.begins).tolist() == [1, 11, 13, 15, 16]
     assert (rows.first.tolist(), rows.sizes.tolist()) == ([0, 10], [3, 8])
     assert texts.sizes().tolist() == [8, 3]
-    one = texts.frame(text, np.array([0, 1]), MARKS, 12, in_one_row=True)
-    assert one.ids.tolist() == [2, 10, 11, 12, 3, 13, 14, 3, 2, 15, 3, 0]
-    assert one.first.tolist() == [0, 8]
+    packed = texts.frame(text, np.array([0, 1]), MARKS, 12, in_one_row=True)
+    assert packed.ids.tolist() == [2, 10, 11, 12, 3, 13, 14, 3, 2, 15, 3, 0]
+    assert packed.first.tolist() == [0, 8]
 
 
-def test_pack_in_order_fills_boxes() -> None:
+def test_pack_in_order_fills_rows_up_to_their_capacity() -> None:
     sizes, between = np.array([3, 3, 3, 9, 1, 1]), np.array([1, 1, 0, 0, 1, 0])
     assert pack_in_order(sizes, between, 9).tolist() == [0, 2, 3, 4, 6]  # 3 + 1 + 3 | 3 | 9 | 1 + 1
     assert pack_in_order(sizes, 0 * between, 9).tolist() == [0, 3, 4, 6]
@@ -115,38 +115,38 @@ def test_pack_in_order_fills_boxes() -> None:
 
 
 def test_recent_cache_compares_texts_by_identity() -> None:
-    made: list[int] = []
-    kept = RecentCache(lambda text, key: made.append(key) or len(made))  # type: ignore[func-returns-value]
-    one, other = [1], [1]
-    assert [kept(one, 5), kept(one, 5), kept(other, 5), kept(one, 6), kept(one, 5)] == [1, 1, 2, 3, 1]
+    keys: list[int] = []
+    cache = RecentCache(lambda text, key: keys.append(key) or len(keys))  # type: ignore[func-returns-value]
+    first, second = [1], [1]
+    assert [cache(first, 5), cache(first, 5), cache(second, 5), cache(first, 6), cache(first, 5)] == [1, 1, 2, 3, 1]
 
 
 # ------------------------------------------------------------------------------------------------ next sentence
 
 
-def test_pairs_of_two_documents() -> None:
-    """Two of two sentences each, all of which go into a row: A is always the first sentence of what is gathered.
+def test_pairs_of_two_documents_cover_all_cases() -> None:
+    """Two documents of two sentences each, which fit into one row.
 
-    From a document either (s1, s2) follows, or s1 gets a piece of the other document, and then so does s2.
+    A document gives either (s1, s2), or s1 and then s2, each with a random segment of the other document.
     """
     a, b, c, d = [10, 11], [12, 13, 14], [15], [16, 17]
     others = {"first": (c + d, d), "second": (a + b, b)}
-    seen = set()
+    cases = set()
     for seed in range(60):
-        found = iter(pairs([[a, b], [c, d]], seed, length=32, short_fraction=0.0))
+        remaining = iter(pairs([[a, b], [c, d]], seed, length=32, short_fraction=0.0))
         for s1, s2, other in ((a, b, others["first"]), (c, d, others["second"])):
-            label, (first, second) = next(found)
+            label, (first, second) = next(remaining)
             assert first == s1
             if label == 0:
                 assert second == s2
             else:
                 assert second in other
-                label_, (first_, second_) = next(found)
+                label_, (first_, second_) = next(remaining)
                 assert (label_, first_) == (1, s2)
                 assert second_ in other
-            seen.add((s1[0], label, second[0]))
-        assert next(found, None) is None
-    assert len(seen) == 6  # of each: that which follows, and either sentence of the other
+            cases.add((s1[0], label, second[0]))
+        assert next(remaining, None) is None
+    assert len(cases) == 6  # per document: the next sentence, and either sentence of the other document
 
 
 @settings(max_examples=60, deadline=None)
@@ -157,12 +157,12 @@ def test_pairs_of_two_documents() -> None:
     short=st.sampled_from([0.0, 0.5]),
 )
 def test_every_label_matches_its_pair(shape: list[list[int]], room: int, seed: int, short: float) -> None:
-    documents = counted(shape)
+    documents = make_documents(shape)
     home = {id: (d, k) for d, document in enumerate(documents) for k, id in enumerate(chain(*document))}
     for label, (a, b) in pairs(documents, seed, length=room + 3, short_fraction=short):
         assert len(a) + len(b) <= room
         for segment in (a, b):
-            assert segment == list(range(segment[0], segment[0] + len(segment)))  # as it stands in the text
+            assert segment == list(range(segment[0], segment[0] + len(segment)))  # contiguous in the text
             assert len({home[id][0] for id in segment}) == 1
         (own, last), (other, first) = home[a[-1]], home[b[0]]
         assert (own == other) is (label == 0)
@@ -177,9 +177,8 @@ def test_every_label_matches_its_pair(shape: list[list[int]], room: int, seed: i
     fit=st.integers(2, 20),
 )
 def test_every_sentence_is_read_once_in_order(counts: list[int], seed: int, fit: int) -> None:
-    """A of random pairs and both of the others make up the documents. (Rows hold so many sentences exactly, so that
-    nothing is too long.)"""
-    documents = counted([[4] * n for n in counts])
+    """A of random pairs and both segments of the others make up the documents. Rows hold `fit` sentences exactly."""
+    documents = make_documents([[4] * n for n in counts])
     read: list[int] = []
     for label, (a, b) in pairs(documents, seed, length=4 * fit + 3, short_fraction=0.0):
         read += a if label else a + b
@@ -187,56 +186,56 @@ def test_every_sentence_is_read_once_in_order(counts: list[int], seed: int, fit:
 
 
 def test_half_of_the_pairs_have_a_random_second_segment() -> None:
-    documents = counted([[5] * 40 for _ in range(100)])
-    found = pairs(documents, length=64, short_fraction=0.0)
-    labels = np.array([label for label, _ in found])
+    documents = make_documents([[5] * 40 for _ in range(100)])
+    examples = pairs(documents, length=64, short_fraction=0.0)
+    labels = np.array([label for label, _ in examples])
     assert abs(labels.mean() - 0.5) < 0.05
-    where = np.array([b[0] // 200 for label, (_, b) in found if label])
-    assert len(set(where.tolist())) > 90
-    for label, (a, b) in found:  # B reads on until the row is full, or its document is over
+    random_documents = np.array([b[0] // 200 for label, (_, b) in examples if label])
+    assert len(set(random_documents.tolist())) > 90
+    for label, (a, b) in examples:  # B extends until the row is full or its document ends
         assert len(a) + len(b) in (60, 61) or (b[-1] - 9) % 200 == 0 or label == 0
 
 
 def test_one_document_in_ten_has_shorter_rows() -> None:
-    documents = counted([[2] * 30 for _ in range(800)])
-    for short, least, most in ((0.0, 0.0, 0.0), (0.1, 0.06, 0.14)):
-        first: dict[int, int] = {}  # the size of each document's first pair, where the two belong together
+    documents = make_documents([[2] * 30 for _ in range(800)])
+    for short, low, high in ((0.0, 0.0, 0.0), (0.1, 0.06, 0.14)):
+        first: dict[int, int] = {}  # size of each document's first pair, if B follows A
         for label, (a, b) in pairs(documents, length=63, short_fraction=short):
             if (a[0] - 10) % 60 == 0 and label == 0:
                 first[a[0]] = len(a) + len(b)
         assert 300 < len(first) < 500
-        assert least <= np.mean([size < 60 for size in first.values()]) <= most
+        assert low <= np.mean([size < 60 for size in first.values()]) <= high
 
 
 def test_too_long_pair_loses_tokens_of_the_longer_segment_at_either_end() -> None:
-    documents = counted([[100, 3], [100, 3]])
+    documents = make_documents([[100, 3], [100, 3]])
     fronts = []
     for seed in range(60):
         for label, (a, b) in pairs(documents, seed, length=23, short_fraction=0.0):
             if label == 1 and len(a) == 3:
-                continue  # the second sentence with a random one
+                continue  # the second sentence with a random segment
             first = 10 if a[0] < 113 else 113
             if len(b) == 3:
-                assert len(a) == 17  # all is taken from the longer
+                assert len(a) == 17  # only the longer segment is cut
             else:
-                assert (len(a), len(b)) == (10, 10)  # both lose
+                assert (len(a), len(b)) == (10, 10)  # both are cut
             fronts.append((a[0] - first) / (100 - len(a)))
-    assert 0.4 < np.mean(fronts) < 0.6  # as many in front as behind, about
+    assert 0.4 < np.mean(fronts) < 0.6  # about as many at the front as at the end
     assert min(fronts) < 0.45 < 0.55 < max(fronts)
 
 
 def test_document_of_one_sentence_gets_a_random_second_segment() -> None:
-    found = pairs(counted([[4], [4], [4]]), length=32)
-    assert [label for label, _ in found] == [1, 1, 1]
-    assert [a for _, (a, _) in found] == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19, 20, 21]]
-    assert all(a != b for _, (a, b) in found)
+    examples = pairs(make_documents([[4], [4], [4]]), length=32)
+    assert [label for label, _ in examples] == [1, 1, 1]
+    assert [a for _, (a, _) in examples] == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19, 20, 21]]
+    assert all(a != b for _, (a, b) in examples)
 
 
 def test_single_document_counts_as_two_halves() -> None:
-    documents = counted([[4] * 20])
-    found = pairs(documents, length=32, short_fraction=0.0)
-    assert {label for label, _ in found} == {0, 1}
-    for label, (a, b) in found:
+    documents = make_documents([[4] * 20])
+    examples = pairs(documents, length=32, short_fraction=0.0)
+    assert {label for label, _ in examples} == {0, 1}
+    for label, (a, b) in examples:
         assert ((a[0] < 50) is (b[0] < 50)) is (label == 0)
 
 
@@ -245,9 +244,9 @@ def test_single_document_counts_as_two_halves() -> None:
 
 def test_half_of_the_ordered_pairs_are_swapped() -> None:
     a, b = [10, 11], [12, 13, 14]
-    found = [pairs([[a, b]], seed, length=32, pair="order") for seed in range(100)]
-    assert all(one in ([(0, (a, b))], [(1, (b, a))]) for one in found)
-    assert 30 < sum(one[0][0] for one in found) < 70
+    examples = [pairs([[a, b]], seed, length=32, pair="order") for seed in range(100)]
+    assert all(result in ([(0, (a, b))], [(1, (b, a))]) for result in examples)
+    assert 30 < sum(result[0][0] for result in examples) < 70
 
 
 @settings(max_examples=40, deadline=None)
@@ -257,43 +256,43 @@ def test_half_of_the_ordered_pairs_are_swapped() -> None:
     seed=st.integers(0, 1000),
 )
 def test_ordered_pairs_are_consecutive_segments_of_one_document(shape: list[list[int]], room: int, seed: int) -> None:
-    documents = counted(shape)
+    documents = make_documents(shape)
     if all(len(document) == 1 for document in documents):
         with pytest.raises(DataError, match="pair=none"):
             pairs(documents, seed, length=room + 3, pair="order")
         return
     home = {id: d for d, document in enumerate(documents) for id in chain(*document)}
-    found = pairs(documents, seed, length=room + 3, pair="order")
-    for label, (a, b) in found:
+    examples = pairs(documents, seed, length=room + 3, pair="order")
+    for label, (a, b) in examples:
         assert (a[-1] < b[0]) is (label == 0)
         assert len({home[id] for id in a + b}) == 1
         assert len(a) + len(b) <= room
-    several = {d for d, document in enumerate(documents) if len(document) > 1}
-    assert {home[a[0]] for _, (a, _) in found} == several  # no other document is lost
+    with_pairs = {d for d, document in enumerate(documents) if len(document) > 1}
+    assert {home[a[0]] for _, (a, _) in examples} == with_pairs  # all other documents are used
 
 
 def test_last_sentence_alone_is_paired_with_the_one_before() -> None:
-    s = counted([[10, 10, 10]])[0]
-    found = pairs([s], length=20 + 3, pair="order", short_fraction=0.0)
-    assert [sorted((tuple(a), tuple(b))) for _, (a, b) in found] == [
+    s = make_documents([[10, 10, 10]])[0]
+    examples = pairs([s], length=20 + 3, pair="order", short_fraction=0.0)
+    assert [sorted((tuple(a), tuple(b))) for _, (a, b) in examples] == [
         [tuple(s[0]), tuple(s[1])],
         [tuple(s[1]), tuple(s[2])],
     ]
 
 
 def test_sentence_that_fills_the_row_is_paired_with_the_next() -> None:
-    s = counted([[50, 4, 4]])[0]
-    found = pairs([s], length=20 + 3, pair="none", short_fraction=0.0)
-    (_, (a, b)), (_, (c, d)) = found
+    s = make_documents([[50, 4, 4]])[0]
+    examples = pairs([s], length=20 + 3, pair="none", short_fraction=0.0)
+    (_, (a, b)), (_, (c, d)) = examples
     assert set(a) < set(s[0])
     assert len(a) == 16
     assert (b, c, d) == (s[1], s[1], s[2])
 
 
-def test_unlabeled_pairs_are_in_order_and_a_single_sentence_stands_alone() -> None:
-    documents = counted([[3, 3], [5]])
-    found = pairs(documents, length=32, pair="none")
-    assert found == [(-1, (documents[0][0], documents[0][1])), (-1, (documents[1][0],))]
+def test_unlabeled_pairs_are_in_order_and_keep_a_single_sentence() -> None:
+    documents = make_documents([[3, 3], [5]])
+    examples = pairs(documents, length=32, pair="none")
+    assert examples == [(-1, (documents[0][0], documents[0][1])), (-1, (documents[1][0],))]
 
 
 # ------------------------------------------------------------------------------------------------ settings
@@ -301,7 +300,7 @@ def test_unlabeled_pairs_are_in_order_and_a_single_sentence_stands_alone() -> No
 
 def test_text_of_one_sentence_has_no_pairs() -> None:
     with pytest.raises(DataError, match="next"):
-        pairs(counted([[9]]), length=32)
+        pairs(make_documents([[9]]), length=32)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Pairs in rows: none is lost, no row is overfull, and what is fed and predicted of each is its own."""
+"""Packing of pairs into rows: no pair is lost, no row is too long, and inputs and targets stay within their pair."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ sizes = st.lists(st.tuples(st.integers(1, 9), st.integers(1, 9)), min_size=1, ma
 
 @settings(deadline=None)  # the first call compiles
 @given(sizes, st.integers(9, 30))
-def test_every_pair_is_in_one_row_with_room_for_it(lengths: list[tuple[int, int]], room: int) -> None:
+def test_pack_pairs_puts_every_pair_into_one_row_with_room(lengths: list[tuple[int, int]], room: int) -> None:
     source, target = (np.array(side) for side in zip(*lengths, strict=True))
     order, cuts = pack_pairs(source, target, room)
     assert sorted(order.tolist()) == list(range(len(lengths)))
@@ -28,13 +28,13 @@ def test_every_pair_is_in_one_row_with_room_for_it(lengths: list[tuple[int, int]
     assert (np.diff(cuts) > 0).all()
     rows = [order[a:b] for a, b in pairwise(cuts.tolist())]
     assert all(max(source[row].sum(), target[row].sum()) <= room for row in rows)
-    if len(rows) > 1:  # and the last one begins with a pair that had no room in the first
-        late = rows[-1][0]
-        before = rows[0][rows[0] < late]
-        assert max(source[before].sum() + source[late], target[before].sum() + target[late]) > room or len(rows) > 16
+    if len(rows) > 1:  # the first pair of the last row had no room in the first row
+        last = rows[-1][0]
+        before = rows[0][rows[0] < last]
+        assert max(source[before].sum() + source[last], target[before].sum() + target[last]) > room or len(rows) > 16
 
 
-def test_packed_row_by_hand() -> None:
+def test_packed_row_equals_hand_computation() -> None:
     pair = lambda *ids: np.array(ids)  # noqa: E731
     batch = build_packed_batch(
         [[(pair(5, 6, 1), pair(7, 1)), (pair(8, 1), pair(9, 10, 1))], [(pair(3, 1), pair(4, 1))]], begin=0
@@ -67,13 +67,13 @@ def test_epoch_has_every_pair_once_and_batch_depends_on_seed_and_step_alone() ->
     layout = Sequences(rows=2, length=12, pack=True)
     count = layout.batches_per_epoch(text)
     batches = layout.batches(text, 7, 0)
-    some = [next(batches) for _ in range(2 * count + 2)]
-    first = [b for b in some if b.epoch == 0]
-    seen = sorted(int(x) for b in first for x in b.inputs.source.ids.flatten() if x >= 10)  # type: ignore[union-attr]
-    assert seen == sorted(x for i in range(60) for x in [10 + i] * (1 + i % 5))
-    again = next(layout.batches(text, 7, len(first) + 1))
-    assert again.epoch == 1
-    assert again.targets.equal(some[len(first) + 1].targets)
+    straight = [next(batches) for _ in range(2 * count + 2)]
+    first = [b for b in straight if b.epoch == 0]
+    source_ids = sorted(int(x) for b in first for x in b.inputs.source.ids.flatten() if x >= 10)  # type: ignore[union-attr]
+    assert source_ids == sorted(x for i in range(60) for x in [10 + i] * (1 + i % 5))
+    resumed = next(layout.batches(text, 7, len(first) + 1))
+    assert resumed.epoch == 1
+    assert resumed.targets.equal(straight[len(first) + 1].targets)
     assert sum(b.num_targets for b in first) == sum(2 + i % 3 for i in range(60))
 
 
@@ -81,20 +81,22 @@ def test_too_long_pairs_are_left_out_cut_or_rejected() -> None:
     mostly = pairs_of([(4, 3)] * 6 + [(30, 3)] * 2)
     assert len(Sequences(length=10).fitting(mostly)) == 6
     assert len(Sequences(length=10, overflow="drop").fitting(pairs_of([(4, 3)] + [(30, 3)] * 9))) == 1
-    for long, text in (("error", mostly), ("", pairs_of([(4, 3)] + [(30, 3)] * 9))):
+    for overflow, text in (("error", mostly), ("", pairs_of([(4, 3)] + [(30, 3)] * 9))):
         with pytest.raises(InvalidSetting, match="overflow=truncate"):
-            Sequences(length=10, overflow=long).fitting(text)
+            Sequences(length=10, overflow=overflow).fitting(text)
     with pytest.raises(InvalidSetting, match="30 tokens"):
         Sequences(length=10).fitting(pairs_of([(30, 3)]))
-    cut = Sequences(length=10, overflow="truncate").fitting(mostly)
-    assert len(cut) == 8
-    assert cut.side(0, 7).tolist() == [17] * 9 + [1]  # the end stays
-    assert cut.sizes[0].tolist() == [4] * 6 + [10] * 2
+    truncated = Sequences(length=10, overflow="truncate").fitting(mostly)
+    assert len(truncated) == 8
+    assert truncated.side(0, 7).tolist() == [17] * 9 + [1]  # the end token stays
+    assert truncated.sizes[0].tolist() == [4] * 6 + [10] * 2
     longest = {
-        long: max(b.inputs.source.ids.shape[1] for b in Sequences(length=10, overflow=long).validation_batches(mostly))  # type: ignore[union-attr]
-        for long in ("drop", "truncate")
+        overflow: max(
+            b.inputs.source.ids.shape[1] for b in Sequences(length=10, overflow=overflow).validation_batches(mostly)
+        )  # type: ignore[union-attr]
+        for overflow in ("drop", "truncate")
     }
-    assert longest == {"drop": 30, "truncate": 10}  # validation leaves none out
+    assert longest == {"drop": 30, "truncate": 10}  # validation drops no pair
     with pytest.raises(InvalidSetting) as error:
         Sequences(overflow="snip")
     assert error.value.key == "batches.overflow"

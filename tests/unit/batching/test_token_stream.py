@@ -1,4 +1,4 @@
-"""From text to ids on disk: exact counts and marks, one pass, whole or not at all."""
+"""From text to ids on disk: exact counts and marks, one pass, and complete files or none."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ def test_ids_marks_and_documents(tmp_path: Path) -> None:
     assert stream.documents.tolist() == [(0, 9, 3, 1), (10, 2, 1, 0)]
     assert (stream.tokens, stream.bytes, stream.words, stream.lines) == (13, 11, 4, 1)
     assert len(stream) == 13
-    assert stream.ids.dtype == np.uint16  # 257 ids: one too many for a byte
+    assert stream.ids.dtype == np.uint16  # 257 ids do not fit into a byte
 
 
-def test_beginning_has_complete_documents_with_their_own_counts(tmp_path: Path) -> None:
-    whole = prepare(corpus(tmp_path / "text", "a bc\nd", "ef gh", "ijk"), "train", BYTES)
-    starts = whole.documents["start"].tolist()
-    two = whole.beginning(starts[1] + 1)  # a token of the second, so all of it
-    assert len(two) == starts[2]
-    assert (two.bytes, two.words, two.lines, len(two.documents)) == (11, 5, 1, 2)
-    assert len(whole.beginning(starts[1])) == starts[1]
+def test_beginning_has_complete_documents_and_their_counts(tmp_path: Path) -> None:
+    stream = prepare(corpus(tmp_path / "text", "a bc\nd", "ef gh", "ijk"), "train", BYTES)
+    starts = stream.documents["start"].tolist()
+    part = stream.beginning(starts[1] + 1)  # one token of the second document, so all of it
+    assert len(part) == starts[2]
+    assert (part.bytes, part.words, part.lines, len(part.documents)) == (11, 5, 1, 2)
+    assert len(stream.beginning(starts[1])) == starts[1]
     for tokens in (0, starts[2] + 1, 10**9):
-        assert whole.beginning(tokens) is whole
+        assert stream.beginning(tokens) is stream
 
 
 def test_space_before_a_word_belongs_to_it_in_byte_level_bpe(tmp_path: Path) -> None:
@@ -90,13 +90,13 @@ def test_long_document_in_passages_is_one_document(tmp_path: Path, monkeypatch: 
 
 def test_second_preparation_comes_from_the_cache(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = corpus(tmp_path / "c", "some text")
-    heard: list[tuple[int, int | None]] = []
-    first = prepare(text, "train", BYTES, progress=lambda *heard_: heard.append(heard_))
-    assert heard == [(9, None)]
+    updates: list[tuple[int, int | None]] = []
+    first = prepare(text, "train", BYTES, progress=lambda *update: updates.append(update))
+    assert updates == [(9, None)]
     monkeypatch.setattr(module, "_write", lambda *_: pytest.fail("prepared again"))
-    again = prepare(open_corpus(tmp_path / "c"), "train", BYTES)
-    assert again.ids.tolist() == first.ids.tolist()
-    assert again.folder == first.folder
+    cached = prepare(open_corpus(tmp_path / "c"), "train", BYTES)
+    assert cached.ids.tolist() == first.ids.tolist()
+    assert cached.folder == first.folder
     assert first.folder is not None
     assert first.folder.parent == cache == cache_folder()
     assert open_stream(first.folder).tokenizer_hash == first.tokenizer_hash
@@ -154,14 +154,14 @@ def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path, cache: Path) 
 
 def test_concurrent_preparations_agree(tmp_path: Path, cache: Path) -> None:
     text = corpus(tmp_path / "c", *(f"text number {i}" for i in range(200)))
-    found: list[Stream] = []
-    threads = [threading.Thread(target=lambda: found.append(prepare(text, "train", BYTES))) for _ in range(4)]
+    streams: list[Stream] = []
+    threads = [threading.Thread(target=lambda: streams.append(prepare(text, "train", BYTES))) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len({stream.ids.tobytes() for stream in found}) == 1
-    assert len(found) == 4
+    assert len({stream.ids.tobytes() for stream in streams}) == 1
+    assert len(streams) == 4
     assert len(os.listdir(cache)) == 1
 
 

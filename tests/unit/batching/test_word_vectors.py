@@ -1,4 +1,4 @@
-"""Windows of words and noise, and tables of co-occurrences, against slow ones."""
+"""Context windows with noise words, and co-occurrence counts, against slow references."""
 
 from __future__ import annotations
 
@@ -23,50 +23,52 @@ def text(size: int = 3000) -> np.ndarray:
     return ids.astype(np.uint16)
 
 
-def test_windows_have_their_reach_and_do_not_cross_lines() -> None:
+def test_windows_stay_within_their_size_and_line() -> None:
     ids = np.array([2, 3, 1, 4, 0, 5, 6, 7, 1, 8])
     layout = Contexts(words=100, window=2, subsample=0, negatives=3)
     draws = build_word_sampler(ids, WORDS, 0, 0.75)
-    seen: dict[int, set[tuple[int, ...]]] = {}
+    contexts: dict[int, set[tuple[int, ...]]] = {}
     for seed in range(60):
-        one = layout.batch(ids, draws, seed, 0)
-        assert 8 not in one.targets[:, 0]  # alone on its line
-        for row, asked in zip(one.inputs.ids.tolist(), one.targets.tolist(), strict=True):
-            seen.setdefault(asked[0], set()).add(tuple(sorted(id for id in row if id >= 0)))
-    assert seen[2] == {(3,)}
-    assert seen[4] == {(5,), (5, 6)}  # the unknown word is gone, and so nearer than it was
-    assert seen[6] == {(5, 7), (4, 5, 7)}
-    assert seen[7] == {(6,), (5, 6)}
+        batch = layout.batch(ids, draws, seed, 0)
+        assert 8 not in batch.targets[:, 0]  # alone on its line
+        for row, targets in zip(batch.inputs.ids.tolist(), batch.targets.tolist(), strict=True):
+            contexts.setdefault(targets[0], set()).add(tuple(sorted(id for id in row if id >= 0)))
+    assert contexts[2] == {(3,)}
+    assert contexts[4] == {(5,), (5, 6)}  # the unknown word is removed, which brings 6 closer
+    assert contexts[6] == {(5, 7), (4, 5, 7)}
+    assert contexts[7] == {(6,), (5, 6)}
 
 
 def test_batch_depends_on_seed_and_step_alone() -> None:
     ids = text()
     layout, draws = Contexts(words=512), build_word_sampler(ids, WORDS, 1e-2, 0.75)
-    onward = layout.batches(ids, draws, 3, 4)
-    for k in (4, 5, 6, 7):  # over the end of an epoch
-        one, again = next(onward), layout.batch(ids, draws, 3, k)
-        assert one.inputs.ids.equal(again.inputs.ids)
-        assert one.targets.equal(again.targets)
-        assert one.epoch == k // 6
+    batches = layout.batches(ids, draws, 3, 4)
+    for k in (4, 5, 6, 7):  # across the end of an epoch
+        batch, expected = next(batches), layout.batch(ids, draws, 3, k)
+        assert batch.inputs.ids.equal(expected.inputs.ids)
+        assert batch.targets.equal(expected.targets)
+        assert batch.epoch == k // 6
     assert not layout.batch(ids, draws, 3, 0).targets.equal(layout.batch(ids, draws, 3, 6).targets)
 
 
 def test_frequent_words_are_dropped_with_their_probability() -> None:
     ids = text(60_000)
     draws, counts = build_word_sampler(ids, WORDS, 1e-2, 0.75), np.bincount(ids, minlength=50)
-    share = counts / counts[2:].sum()
+    frequency = counts / counts[2:].sum()
     layout = Contexts(words=len(ids), subsample=1e-2)
-    centres = np.bincount(layout.batch(ids, draws, 0, 0).targets[:, 0], minlength=50)
+    centers = np.bincount(layout.batch(ids, draws, 0, 0).targets[:, 0], minlength=50)
     common = int(np.argmax(counts[2:])) + 2
-    expected = min(1.0, np.sqrt(1e-2 / share[common]) + 1e-2 / share[common])
-    assert centres[common] / counts[common] == pytest.approx(expected, rel=0.08)
-    assert not centres[:2].any()
+    expected = min(1.0, np.sqrt(1e-2 / frequency[common]) + 1e-2 / frequency[common])
+    assert centers[common] / counts[common] == pytest.approx(expected, rel=0.08)
+    assert not centers[:2].any()
     without = layout.__class__(words=len(ids), subsample=0)
-    whole = np.bincount(without.batch(ids, build_word_sampler(ids, WORDS, 0, 0.75), 0, 0).targets[:, 0], minlength=50)
-    assert whole[common] > 0.9 * counts[common]
+    unsampled = np.bincount(
+        without.batch(ids, build_word_sampler(ids, WORDS, 0, 0.75), 0, 0).targets[:, 0], minlength=50
+    )
+    assert unsampled[common] > 0.9 * counts[common]
 
 
-def test_noise_follows_counts_to_the_power_and_never_is_the_word_itself() -> None:
+def test_noise_follows_powered_counts_and_excludes_the_target() -> None:
     ids = text(40_000)
     counts = np.bincount(ids, minlength=50).astype(float)
     counts[:2] = 0
@@ -98,8 +100,8 @@ def test_text_of_one_word_is_rejected() -> None:
 # ------------------------------------------------------------------------------------------------ co-occurrences
 
 
-def slowly(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
-    found: dict[tuple[int, int], float] = {}
+def count_naively(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
+    counts: dict[tuple[int, int], float] = {}
     line: list[int] = []
     for id in [*ids.tolist(), 1]:
         if id != 1:
@@ -109,14 +111,14 @@ def slowly(ids: np.ndarray, window: int) -> dict[tuple[int, int], float]:
             for j in range(max(0, i - window), i):
                 if a > 1 and line[j] > 1:
                     for pair in ((a, line[j]), (line[j], a)):
-                        found[pair] = found.get(pair, 0.0) + 1 / (i - j)
+                        counts[pair] = counts.get(pair, 0.0) + 1 / (i - j)
         line = []
-    return found
+    return counts
 
 
 @pytest.mark.parametrize("window", [1, 4, 15])
 def test_cells_match_a_naive_count(window: int) -> None:
-    cells, expected = count_cells(text(), WORDS, window), slowly(text(), window)
+    cells, expected = count_cells(text(), WORDS, window), count_naively(text(), window)
     assert {tuple(pair) for pair in cells.pairs.tolist()} == expected.keys()
     assert len(cells) == len(expected)
     for pair, count in zip(cells.pairs.tolist(), cells.counts.tolist(), strict=True):
@@ -124,7 +126,7 @@ def test_cells_match_a_naive_count(window: int) -> None:
 
 
 def test_hash_table_grows(monkeypatch: pytest.MonkeyPatch) -> None:
-    """More cells than there are places at first."""
+    """More cells than the initial capacity."""
     size = 70_000
     ids = 2 + np.random.default_rng(0).permutation(size)
     cells = count_cells(ids, Vocabulary(size + 2, 1, {"<unk>": 0, "<eos>": 1}, 1), 1)
@@ -136,12 +138,12 @@ def test_cells_are_cached_next_to_the_text(tmp_path: Path) -> None:
     from dataclasses import replace
 
     stream = replace(Stream.from_ids(text()), folder=tmp_path)
-    first, kept = count_cooccurrences(stream, WORDS, 3), list(tmp_path.iterdir())
-    assert len(kept) == 1
-    empty = replace(stream, ids=stream.ids[:0])  # nothing is counted again
-    again = count_cooccurrences(empty, WORDS, 3)
-    np.testing.assert_array_equal(first.pairs, again.pairs)
-    np.testing.assert_array_equal(first.counts, again.counts)
+    first, files = count_cooccurrences(stream, WORDS, 3), list(tmp_path.iterdir())
+    assert len(files) == 1
+    empty = replace(stream, ids=stream.ids[:0])  # read from the cache
+    cached = count_cooccurrences(empty, WORDS, 3)
+    np.testing.assert_array_equal(first.pairs, cached.pairs)
+    np.testing.assert_array_equal(first.counts, cached.counts)
     with pytest.raises(DataError):
         count_cooccurrences(empty, WORDS, 4)
     with pytest.raises(InvalidSetting):

@@ -1,4 +1,4 @@
-"""Blank infilling: no token is lost or doubled, and each kind of blank removes what it should."""
+"""Blank infilling: every token occurs once, and each kind of blank removes the right tokens."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nextword.batching.blank_infilling import (
     choose_sentences,
     choose_short_pieces,
 )
-from nextword.batching.token_stream import DOCUMENT as OPENS
+from nextword.batching.token_stream import DOCUMENT as DOCUMENT_START
 from nextword.batching.token_stream import SENTENCE, WORD, Stream
 from nextword.core.errors import DataError, InvalidSetting
 from nextword.core.types import IGNORE, Vocabulary
@@ -29,7 +29,7 @@ MARKS = PieceMarks.of(VOCABULARY)
 
 
 def stream(size: int, seed: int = 0) -> Stream:
-    """Sentences of 3 to 12 tokens, and a document's end after some of them."""
+    """Sentences of 3 to 12 tokens, some followed by an end of document."""
     draw = np.random.default_rng(seed)
     ids, marks = draw.integers(2, 300, size), np.full(size, WORD, np.uint8)
     at = 0
@@ -39,29 +39,29 @@ def stream(size: int, seed: int = 0) -> Stream:
         if at < size and draw.random() < 0.2:
             ids[at], marks[at] = END, 0
             if at + 1 < size:
-                marks[at + 1] |= OPENS | SENTENCE
+                marks[at + 1] |= DOCUMENT_START | SENTENCE
             at += 1
     return Stream.from_ids(ids, marks=marks)
 
 
-def together(read: list[int], first: list[int], second: list[int], targets: list[int], ends: bool) -> list[int]:
-    """The text again: every piece, read off the targets, put back where its mask stands. `ends`: each has one."""
+def restore_text(ids: list[int], first: list[int], second: list[int], targets: list[int], has_ends: bool) -> list[int]:
+    """Restore the text by putting every piece, read from the targets, in place of its mask."""
     pieces: dict[int, list[int]] = {}
-    here: list[int] = []
-    for t, (place, inside) in enumerate(zip(first, second, strict=True)):
+    current: list[int] = []
+    for t, (position, inside) in enumerate(zip(first, second, strict=True)):
         if targets[t] == IGNORE:
             continue
         if inside == 1:
-            assert read[t] == BEGIN
-            assert place not in pieces
-            here = pieces[place] = []
+            assert ids[t] == BEGIN
+            assert position not in pieces
+            current = pieces[position] = []
         else:
-            assert read[t] == targets[t - 1]
-            assert (place, inside) == (first[t - 1], second[t - 1] + 1)
-        if not ends or targets[t] != END:
-            here.append(targets[t])
+            assert ids[t] == targets[t - 1]
+            assert (position, inside) == (first[t - 1], second[t - 1] + 1)
+        if not has_ends or targets[t] != END:
+            current.append(targets[t])
     text = []
-    for t, (id, inside) in enumerate(zip(read, second, strict=True)):
+    for t, (id, inside) in enumerate(zip(ids, second, strict=True)):
         if inside == 0 and t:
             assert first[t] == t
             text += pieces.pop(t) if id in MARKS.masks else [id]
@@ -71,47 +71,53 @@ def together(read: list[int], first: list[int], second: list[int], targets: list
 
 @given(
     size=st.integers(4, 70),
-    share=st.floats(0.05, 0.5),
+    fraction=st.floats(0.05, 0.5),
     mean=st.floats(0.5, 8.0),
-    least=st.floats(0.1, 1.0),
+    min_generated=st.floats(0.1, 1.0),
     short=st.sampled_from((0.0, 0.5, 1.0)),
-    way=st.sampled_from((TOKENS, SENTENCES, DOCUMENT)),
+    kind=st.sampled_from((TOKENS, SENTENCES, DOCUMENT)),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_every_token_occurs_exactly_once(
-    size: int, share: float, mean: float, least: float, short: float, way: int, seed: int
+    size: int, fraction: float, mean: float, min_generated: float, short: float, kind: int, seed: int
 ) -> None:
-    mix = tuple(float(i == way) for i in range(3))
+    mix = tuple(float(i == kind) for i in range(3))
     rows = Blanks(
-        rows=3, length=size + 1, mask_fraction=share, mean_span=mean, min_generated=least, short_fraction=short, mix=mix
+        rows=3,
+        length=size + 1,
+        mask_fraction=fraction,
+        mean_span=mean,
+        min_generated=min_generated,
+        short_fraction=short,
+        mix=mix,
     )
     text = stream(3 * size + 1, seed % 1000)
     places = np.arange(3 * size).reshape(3, size)
     batch = rows.batch(text, places, np.random.default_rng(seed), MARKS, 0)
     positions, targets = batch.inputs.positions, batch.targets.tolist()
     assert positions is not None
-    assert int(positions.max()) <= size + 1  # fits into a window of the length
+    assert int(positions.max()) <= size + 1  # fits into a window of this length
     assert batch.num_targets == sum(t != IGNORE for row in targets for t in row)
     for row, ids in enumerate(batch.inputs.ids.tolist()):
         first, second = positions[row].T.tolist()
         original = text.ids[places[row]].tolist()
         assert ids[0] == BEGIN
-        found = together(ids, first, second, targets[row], way != DOCUMENT)
-        assert len(found) == size if not short else 4 <= len(found) <= size
-        original = original[: len(found)]
-        assert found == original
+        restored = restore_text(ids, first, second, targets[row], kind != DOCUMENT)
+        assert len(restored) == size if not short else 4 <= len(restored) <= size
+        original = original[: len(restored)]
+        assert restored == original
         a = [id for id, inside in zip(ids, second, strict=True) if inside == 0]
         masks = [id for id in a if id in MARKS.masks]
-        assert set(masks) <= {MARKS.masks[way]}
-        assert masks or original.count(END) == len(found) or way == TOKENS
+        assert set(masks) <= {MARKS.masks[kind]}
+        assert masks or original.count(END) == len(restored) or kind == TOKENS
         gone = sum(t not in (IGNORE, END) for t in targets[row])
-        if way == DOCUMENT:
+        if kind == DOCUMENT:
             assert a[-1] == MARKS.masks[DOCUMENT]
-            taken = len(found) - (len(a) - 2)
-            assert taken >= least * len(found)
-            assert sum(t != IGNORE for t in targets[row]) == taken  # and nothing ends it
+            removed = len(restored) - (len(a) - 2)
+            assert removed >= min_generated * len(restored)
+            assert sum(t != IGNORE for t in targets[row]) == removed  # without an end token
         elif END not in original:
-            assert gone >= max(1, int(share * len(found)))
+            assert gone >= max(1, int(fraction * len(restored)))
             assert sum(t == END for t in targets[row]) == len(masks)
 
 
@@ -120,39 +126,39 @@ def test_short_piece_lengths_follow_a_poisson_distribution() -> None:
     begins = gone & ~np.concatenate([np.zeros((4000, 1), bool), gone[:, :-1]], 1)
     assert (gone.sum(1) >= 76).all()
     assert gone.mean() == pytest.approx(0.152, abs=0.003)
-    # 3 / (1 − e⁻³) without empty ones; the one that made it enough is longer on average
+    # 3 / (1 − e⁻³) without empty pieces; the last piece is longer on average
     assert gone.sum() / begins.sum() == pytest.approx(3.16, abs=0.06)
     lengths = np.diff(np.flatnonzero(np.diff(np.pad(gone, ((0, 0), (1, 1))).ravel().astype(int))))[::2]
-    share = np.bincount(lengths, minlength=8)[1:8] / len(lengths)
+    fraction = np.bincount(lengths, minlength=8)[1:8] / len(lengths)
     poisson = np.array([3.0**n / np.prod(np.arange(1.0, n + 1)) for n in range(1, 8)]) / (np.exp(3) - 1)
-    np.testing.assert_allclose(share, poisson, atol=0.015)
+    np.testing.assert_allclose(fraction, poisson, atol=0.015)
     middle = gone.mean(0)[20:-20]
-    assert middle.std() < 0.01  # anywhere alike
+    assert middle.std() < 0.01  # uniform over positions
 
 
-def test_sentences_are_removed_whole() -> None:
+def test_choose_sentences_removes_complete_sentences() -> None:
     starts = np.array([[1, 0, 0, 1, 0, 0, 1, 0, 0, 0]], bool)
-    inner = np.array([[1, 1, 1, 1, 1, 0, 1, 1, 1, 1]], bool)  # the sixth ends a document
-    seen = set()
+    inner = np.array([[1, 1, 1, 1, 1, 0, 1, 1, 1, 1]], bool)  # the sixth token ends a document
+    patterns = set()
     for seed in range(40):
         gone, begins = choose_sentences(starts, inner, 3, np.random.default_rng(seed))
-        seen.add("".join("B" if b else "#" if g else "." for b, g in zip(begins[0], gone[0], strict=True)))
-    assert seen == {"B##.......", "......B###", "B##B#.....", "...B#.B###"}
+        patterns.add("".join("B" if b else "#" if g else "." for b, g in zip(begins[0], gone[0], strict=True)))
+    assert patterns == {"B##.......", "......B###", "B##B#.....", "...B#.B###"}
 
 
 def test_document_ends_stay_and_separate_pieces() -> None:
     text = np.array([[5, 6, END, 7, 8, 9]])
     rows = Blanks(rows=1, length=7, mask_fraction=0.5, mean_span=20.0, mix=(1, 0, 0))
     for seed in range(20):
-        none, way, draw = np.zeros((1, 6), bool), np.array([TOKENS]), np.random.default_rng(seed)
-        gone, begins = rows.choose_pieces(text, none, np.array([6]), way, draw, MARKS)
+        none, kind, draw = np.zeros((1, 6), bool), np.array([TOKENS]), np.random.default_rng(seed)
+        gone, begins = rows.choose_pieces(text, none, np.array([6]), kind, draw, MARKS)
         assert not gone[0, 2]
         assert not gone[0, 3] or begins[0, 3]
 
 
 def test_pieces_occur_in_every_order() -> None:
     text, gone = np.arange(10, 16)[None], np.array([[0, 1, 0, 1, 0, 1]], bool)
-    found = {
+    orders = {
         tuple(
             arrange_pieces(text, gone, gone, np.array([6]), np.array([TOKENS]), np.random.default_rng(seed), MARKS)[2][
                 0
@@ -160,48 +166,49 @@ def test_pieces_occur_in_every_order() -> None:
         )
         for seed in range(60)
     }
-    assert len(found) == 6
+    assert len(orders) == 6
 
 
 def test_batch_depends_on_seed_and_step_alone() -> None:
     objective = BlankInfillingObjective({"rows": 4, "length": 24}, VOCABULARY)
     text = stream(3000)
     batches = objective.batches(text, 5, 0)
-    some = [next(batches) for _ in range(12)]
-    again = next(objective.batches(text, 5, 7))
+    straight = [next(batches) for _ in range(12)]
+    resumed = next(objective.batches(text, 5, 7))
     for a, b in (
-        (again.inputs.ids, some[7].inputs.ids),
-        (again.targets, some[7].targets),
-        (again.target_positions, some[7].target_positions),
+        (resumed.inputs.ids, straight[7].inputs.ids),
+        (resumed.targets, straight[7].targets),
+        (resumed.target_positions, straight[7].target_positions),
     ):
         assert a is not None
         assert b is not None
         assert a.equal(b)
-    assert again.targets.shape != some[8].targets.shape or not again.targets.equal(some[8].targets)
-    masks = {id for batch in some for id in batch.inputs.ids.flatten().tolist() if id >= 300}
+    assert resumed.targets.shape != straight[8].targets.shape or not resumed.targets.equal(straight[8].targets)
+    masks = {id for batch in straight for id in batch.inputs.ids.flatten().tolist() if id >= 300}
     assert masks == set(MARKS.masks)
-    held = [list(objective.validation_batches(text)) for _ in range(2)]
-    assert all(a.targets.equal(b.targets) for a, b in zip(*held, strict=True))
-    assert sum(len(b.targets) for b in held[0]) == 3000 // 23
+    validation = [list(objective.validation_batches(text)) for _ in range(2)]
+    assert all(a.targets.equal(b.targets) for a, b in zip(*validation, strict=True))
+    assert sum(len(b.targets) for b in validation[0]) == 3000 // 23
 
 
-def test_kinds_of_blanks_follow_their_weights() -> None:
+def test_kinds_of_blanks_are_drawn_with_their_weights() -> None:
     objective = BlankInfillingObjective(
         {"rows": 400, "length": 16}, VOCABULARY, tokens=0.5, sentences=0.3, document=0.2
     )
     batch = next(objective.batches(stream(8000), 1, 0))
     kinds = [{id for id in row if id >= 300} for row in batch.inputs.ids.tolist()]
-    shares = [sum(mask in kind for kind in kinds) / 400 for mask in MARKS.masks]
-    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.08)
+    fractions = [sum(mask in kind for kind in kinds) / 400 for mask in MARKS.masks]
+    np.testing.assert_allclose(fractions, [0.5, 0.3, 0.2], atol=0.08)
 
 
-def test_short_share_of_texts_is_cut_to_a_random_length() -> None:
+def test_short_fraction_of_texts_is_cut_to_a_random_length() -> None:
     objective = BlankInfillingObjective({"rows": 2000, "length": 24}, VOCABULARY, 1, 0, 0, short_fraction=0.5)
     batch = next(objective.batches(stream(60_000), 1, 0))
     assert batch.inputs.positions is not None
     inside = batch.inputs.positions[:, :, 1]
     ends = (batch.targets == END).sum(1)
-    sizes = (inside == 0).sum(1) - 1 - ends + (batch.targets != IGNORE).sum(1) - ends  # A but begin and masks; pieces
+    # part A without begin and masks, plus the pieces
+    sizes = (inside == 0).sum(1) - 1 - ends + (batch.targets != IGNORE).sum(1) - ends
     assert (sizes == 23).float().mean() == pytest.approx(0.5 + 0.5 / 20, abs=0.04)
     short = sizes[sizes < 23].float()
     assert (short.min(), short.max()) == (4, 22)

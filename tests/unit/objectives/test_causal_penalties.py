@@ -1,4 +1,4 @@
-"""Activation penalties (AR and TAR): values, gradients by finite differences, and where they are off."""
+"""Activation penalties (AR and TAR): values, gradients by finite differences, and no effect outside training."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def network(**options: Any) -> AWDLSTM:
     net = AWDLSTM(AWDConfig(embedding=3, width=4, layers=2, **{**DROPS, **options}), Vocabulary(SIZE, 0)).double()
     with torch.no_grad():
         for parameter in net.parameters():
-            parameter.mul_(3)  # large enough that penalties are felt
+            parameter.mul_(3)  # large enough for noticeable penalties
     return net.train()
 
 
@@ -37,8 +37,8 @@ def loss(net: Any, alpha: float, beta: float, reduce: str = "token", time: int =
     return CausalObjective({}, reduce, alpha, beta).loss(net, batch(time), None)
 
 
-def test_penalties_equal_the_two_sums_of_the_paper() -> None:
-    """AR: α mean(m ⊙ h)². TAR: β mean(h_t − h_{t−1})², of h before its dropout; over rows, steps and units."""
+def test_penalties_equal_the_sums_of_the_paper() -> None:
+    """AR: α mean(m ⊙ h)². TAR: β mean(h_t − h_{t−1})² of h before dropout; over rows, steps, and units."""
     net = network()
     torch.manual_seed(1)
     *_, before, after = net.hidden(batch().inputs, None)[0]
@@ -51,7 +51,7 @@ def test_penalties_equal_the_two_sums_of_the_paper() -> None:
     for alpha, beta in [(ALPHA, 0.0), (0.0, BETA), (ALPHA, BETA), (0.5, 3.0)]:
         expected = alpha * size / (rows * time * width) + beta * change / (rows * (time - 1) * width)
         torch.testing.assert_close(loss(net, alpha, beta).value - plain, expected, rtol=1e-9, atol=1e-12)
-    assert (after == 0).any()  # and the two are not the same tensor
+    assert (after == 0).any()  # `before` and `after` are different tensors
     assert not (before == 0).any()
 
 
@@ -61,23 +61,23 @@ def test_gradients_match_finite_differences(alpha: float, beta: float, tied: boo
     net = network(tied=tied)
     grads = torch.autograd.grad(loss(net, alpha, beta).value, list(net.parameters()))
     plain = torch.autograd.grad(loss(net, 0, 0).value, list(net.parameters()))
-    felt = 0
+    changed = 0
     for parameter, grad, without in zip(net.parameters(), grads, plain, strict=True):
         numeric = torch.stack([_slope(net, parameter, i, alpha, beta) for i in range(parameter.numel())])
         torch.testing.assert_close(grad.flatten(), numeric, rtol=1e-5, atol=1e-8)
-        felt += not torch.allclose(grad, without, rtol=1e-3)
-    assert felt >= 8  # all but the readout's: the penalties reach down to the embedding
+        changed += not torch.allclose(grad, without, rtol=1e-3)
+    assert changed >= 8  # all but the readout: the penalties reach the embedding
 
 
 @torch.no_grad()
 def _slope(net: Any, parameter: Tensor, i: int, alpha: float, beta: float, step: float = 1e-5) -> Tensor:
     flat = parameter.view(-1)
-    kept = flat[i].clone()
+    original = flat[i].clone()
     values = []
-    for at in (kept + step, kept - step):
-        flat[i] = at
+    for value in (original + step, original - step):
+        flat[i] = value
         values.append(loss(net, alpha, beta).value)
-    flat[i] = kept
+    flat[i] = original
     return (values[0] - values[1]) / (2 * step)
 
 
@@ -97,11 +97,11 @@ def test_nats_exclude_penalties(reduce: str) -> None:
 
 
 def test_temporal_penalty_of_a_single_step_is_zero() -> None:
-    """Pieces of varying length may leave a last one of one step: a mean over nothing, NaN, would spoil the weights."""
+    """Batches of variable length may end in a single step; a mean over nothing would be NaN."""
     net = network()
-    found = loss(net, ALPHA, BETA, time=1).value
-    assert torch.equal(found, loss(net, ALPHA, 0, time=1).value)
-    found.backward()
+    value = loss(net, ALPHA, BETA, time=1).value
+    assert torch.equal(value, loss(net, ALPHA, 0, time=1).value)
+    value.backward()
     assert all(torch.isfinite(p.grad).all() for p in net.parameters() if p.grad is not None)
     assert torch.equal(loss(net, 0, BETA, time=1).value, loss(net, 0, 0, time=1).value)
 
@@ -115,8 +115,8 @@ def test_network_without_exposed_last_layer_is_unsupported() -> None:
     assert torch.isfinite(loss(net, 0, 0).value)
 
 
-@pytest.mark.parametrize("odd", [{"activation_penalty": -1.0}, {"temporal_penalty": -0.5}])
-def test_negative_penalty_is_rejected(odd: dict[str, float]) -> None:
+@pytest.mark.parametrize("setting", [{"activation_penalty": -1.0}, {"temporal_penalty": -0.5}])
+def test_negative_penalty_is_rejected(setting: dict[str, float]) -> None:
     with pytest.raises(InvalidSetting) as error:
-        CausalObjective({}, **odd)
-    assert error.value.key == f"objective.{next(iter(odd))}"
+        CausalObjective({}, **setting)
+    assert error.value.key == f"objective.{next(iter(setting))}"

@@ -1,4 +1,4 @@
-"""The masked objective over all its layouts: batches, loss, and learning."""
+"""The masked objective with all its layouts: batches, loss, and learning."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from nextword.models.bert import BERT, BERTConfig
 from nextword.models.roberta import RoBERTa, RoBERTaConfig
 from nextword.objectives import make_objective
 from nextword.objectives.masked import MaskedObjective
-from tests.unit.batching.test_masked_pairs import END, counted, stream
+from tests.unit.batching.test_masked_pairs import END, make_documents, stream
 
 SPECIAL = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
 
 
-def text_of(documents: int = 60, seed: int = 0) -> Stream:
+def make_text(documents: int = 60, seed: int = 0) -> Stream:
     rng = np.random.default_rng(seed)
-    return stream(counted([rng.integers(1, 15, int(rng.integers(1, 9))).tolist() for _ in range(documents)]))
+    return stream(make_documents([rng.integers(1, 15, int(rng.integers(1, 9))).tolist() for _ in range(documents)]))
 
 
-TEXT = text_of()
+TEXT = make_text()
 VOCABULARY = Vocabulary(int(TEXT.ids.max()) + 1, 2, SPECIAL, END)
 LAYOUTS: dict[str, dict[str, Any]] = {
     "next": {"kind": "pairs", "rows": 4, "length": 40},
@@ -43,21 +43,21 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 each_layout = pytest.mark.parametrize("layout", LAYOUTS)
 
 
-def objective(layout: str, **options: Any) -> MaskedObjective:
+def masked_objective(layout: str, **options: Any) -> MaskedObjective:
     return make_objective({"kind": "masked", **options}, LAYOUTS[layout], VOCABULARY)
 
 
-def some(made: MaskedObjective, n: int, step: int = 0, seed: int = 5, text: Stream = TEXT) -> list[Batch]:
-    return list(islice(made.batches(text, seed, step), n))
+def take_batches(objective: MaskedObjective, n: int, step: int = 0, seed: int = 5, text: Stream = TEXT) -> list[Batch]:
+    return list(islice(objective.batches(text, seed, step), n))
 
 
-def restored(batch: Batch) -> Tensor:
-    """The ids before anything was hidden."""
+def original_ids(batch: Batch) -> Tensor:
+    """The ids before masking."""
     return torch.where(batch.targets == IGNORE, batch.inputs.ids, batch.targets)
 
 
-def same(one: Batch, other: Batch) -> bool:
-    fields = [(vars(b.inputs) | vars(b)).items() for b in (one, other)]
+def are_equal(first: Batch, second: Batch) -> bool:
+    fields = [(vars(b.inputs) | vars(b)).items() for b in (first, second)]
     for (_, a), (_, b) in zip(*fields, strict=True):
         if isinstance(a, Tensor) != isinstance(b, Tensor):
             return False
@@ -71,29 +71,29 @@ def same(one: Batch, other: Batch) -> bool:
 
 @each_layout
 def test_batch_depends_on_seed_and_step_alone(layout: str) -> None:
-    made = objective(layout)
-    n = 2 * made.batches_per_epoch(TEXT) + 3
-    seen = some(made, n)
+    objective = masked_objective(layout)
+    n = 2 * objective.batches_per_epoch(TEXT) + 3
+    batches = take_batches(objective, n)
     for k in (0, 1, n // 2, n - 1):
-        assert same(some(objective(layout), 1, step=k)[0], seen[k])
-    assert not same(some(made, 1, seed=6)[0], seen[0])
-    assert all(b.reset_state for b in seen)
-    assert {b.epoch for b in seen} >= {0, 1}
+        assert are_equal(take_batches(masked_objective(layout), 1, step=k)[0], batches[k])
+    assert not are_equal(take_batches(objective, 1, seed=6)[0], batches[0])
+    assert all(b.reset_state for b in batches)
+    assert {b.epoch for b in batches} >= {0, 1}
 
 
 @each_layout
 def test_shapes_are_fixed_and_positions_point_at_the_targets(layout: str) -> None:
-    made = objective(layout, whole_words=True)
+    objective = masked_objective(layout, whole_words=True)
     shapes = set()
-    for batch in some(made, 3 * made.batches_per_epoch(TEXT)):
+    for batch in take_batches(objective, 3 * objective.batches_per_epoch(TEXT)):
         assert batch.target_positions is not None
         assert batch.targets.shape == batch.inputs.ids.shape
         targets = batch.targets.flatten()
         used, unused = batch.target_positions[: batch.num_targets], batch.target_positions[batch.num_targets :]
         assert sorted(used.tolist()) == (targets != IGNORE).nonzero().flatten().tolist()
         assert (targets[unused] == IGNORE).all()
-        there = (restored(batch) >= 5).sum()
-        assert 0.08 < batch.num_targets / there < 0.35  # at least one a text, some of which are short
+        candidates = (original_ids(batch) >= 5).sum()
+        assert 0.08 < batch.num_targets / candidates < 0.35  # at least one per text, and some texts are short
         tensors = (
             batch.targets,
             batch.target_positions,
@@ -106,19 +106,19 @@ def test_shapes_are_fixed_and_positions_point_at_the_targets(layout: str) -> Non
 
 
 @each_layout
-def test_texts_begin_and_end_with_special_tokens(layout: str) -> None:
-    """Each text has a mark before it and one at its end, and padding is behind it alone."""
-    for batch in some(objective(layout), 20):
-        inputs, ids = batch.inputs, restored(batch)
+def test_texts_start_and_end_with_special_tokens(layout: str) -> None:
+    """Each text has [CLS] before it and [SEP] at its end; padding only follows texts."""
+    for batch in take_batches(masked_objective(layout), 20):
+        inputs, ids = batch.inputs, original_ids(batch)
         if inputs.starts is None:
             assert inputs.token_mask is not None
             assert torch.equal(inputs.token_mask, ids != 0)
-            rows = [row[there].tolist() for row, there in zip(ids, inputs.token_mask, strict=True)]
+            rows = [row[mask].tolist() for row, mask in zip(ids, inputs.token_mask, strict=True)]
         else:
             starts = inputs.starts.tolist()
             assert starts == sorted(starts)
             assert (starts[0], starts[-1]) == (0, 256)
-            assert max(np.diff(starts)) <= 32  # padding too: a network has no more positions
+            assert max(np.diff(starts)) <= 32  # padding too: the network has no more positions
             rows = [ids[0, a:b].tolist() for a, b in pairwise(starts) if b > a]
             rows = [row for row in rows if any(row)]
             assert all(0 not in row for row in rows)
@@ -130,83 +130,87 @@ def test_texts_begin_and_end_with_special_tokens(layout: str) -> None:
 
 def test_only_pairs_have_segments_and_labels() -> None:
     for layout in LAYOUTS:
-        batch = some(objective(layout), 1)[0]
+        batch = take_batches(masked_objective(layout), 1)[0]
         assert (batch.pair_labels is not None) is (layout in ("next", "order"))
         assert (batch.inputs.segments is not None) is (layout in ("next", "order", "none"))
-    batch = some(objective("order"), 1)[0]
+    batch = take_batches(masked_objective("order"), 1)[0]
     assert batch.inputs.segments is not None
     assert batch.pair_labels is not None
-    for row, segments, label in zip(restored(batch), batch.inputs.segments, batch.pair_labels.tolist(), strict=True):
+    for row, segments, label in zip(
+        original_ids(batch), batch.inputs.segments, batch.pair_labels.tolist(), strict=True
+    ):
         first, second = (row[(segments == k) & (row >= 5)] for k in (0, 1))
         assert (int(first[0]) < int(second[0])) is (label == 0)
         a, b = (row == 3).nonzero().flatten().tolist()
         assert segments.tolist() == [0] * (a + 1) + [1] * (b - a) + [0] * (39 - b)
 
 
-def texts_of(batches: list[Batch]) -> dict[tuple[int, ...], set[tuple[int, ...]]]:
-    """Every row, as it was and as it was read."""
-    found: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
+def masks_by_text(batches: list[Batch]) -> dict[tuple[int, ...], set[tuple[int, ...]]]:
+    """Map every original row to its masked versions."""
+    masked_rows: dict[tuple[int, ...], set[tuple[int, ...]]] = {}
     for batch in batches:
-        for was, now in zip(restored(batch).tolist(), batch.inputs.ids.tolist(), strict=True):
-            found.setdefault(tuple(was), set()).add(tuple(now))
-    return found
+        for original, masked in zip(original_ids(batch).tolist(), batch.inputs.ids.tolist(), strict=True):
+            masked_rows.setdefault(tuple(original), set()).add(tuple(masked))
+    return masked_rows
 
 
-def test_masks_are_new_in_every_epoch_or_repeat_if_static() -> None:
+def test_masks_differ_in_every_epoch_or_repeat_if_static() -> None:
     sentences = {"kind": "sentences", "rows": 1, "length": 48}
     for static, expected in ((0, 6), (3, 3), (1, 1)):
-        made = MaskedObjective(sentences, VOCABULARY, static_masks=static)
-        found = texts_of(some(made, 6 * made.batches_per_epoch(TEXT)))
-        assert len(found) == made.batches_per_epoch(TEXT)  # the texts are the same
-        masks = [len(masks) for masks in found.values()]
+        objective = MaskedObjective(sentences, VOCABULARY, static_masks=static)
+        rows = masks_by_text(take_batches(objective, 6 * objective.batches_per_epoch(TEXT)))
+        assert len(rows) == objective.batches_per_epoch(TEXT)  # the texts are the same
+        masks = [len(masks) for masks in rows.values()]
         assert max(masks) == expected
         assert np.mean(masks) > 0.9 * expected
 
 
 @each_layout
 def test_order_changes_from_epoch_to_epoch(layout: str) -> None:
-    made = objective(layout, static_masks=1)
-    n = made.batches_per_epoch(TEXT)
-    first, second = (torch.cat([restored(b) for b in some(made, n, step=k * n)]) for k in (0, 1))
+    objective = masked_objective(layout, static_masks=1)
+    n = objective.batches_per_epoch(TEXT)
+    first, second = (torch.cat([original_ids(b) for b in take_batches(objective, n, step=k * n)]) for k in (0, 1))
     assert not torch.equal(first, second)
-    held = torch.cat([restored(b) for b in made.validation_batches(TEXT)])[: len(first)]
-    assert not torch.equal(first, held)  # which is in order
+    validation = torch.cat([original_ids(b) for b in objective.validation_batches(TEXT)])[: len(first)]
+    assert not torch.equal(first, validation)  # validation is in order
 
 
 def test_static_pairs_repeat_with_their_masks() -> None:
-    made = objective("next", static_masks=2)
-    n = made.batches_per_epoch(TEXT)
-    epochs = [texts_of(some(made, 2 * n, step=k * n)) for k in (0, 2)]
+    objective = masked_objective("next", static_masks=2)
+    n = objective.batches_per_epoch(TEXT)
+    epochs = [masks_by_text(take_batches(objective, 2 * n, step=k * n)) for k in (0, 2)]
     both = set(epochs[0]) & set(epochs[1])
-    assert len(both) > 0.9 * len(epochs[0])  # a few stand in what is left over of the last batch
-    assert all(epochs[0][was] == epochs[1][was] for was in both)
-    dynamic = objective("next")
-    assert len(set(texts_of(some(dynamic, n))) & set(texts_of(some(dynamic, n, step=n)))) < 0.5 * len(epochs[0])
+    assert len(both) > 0.9 * len(epochs[0])  # a few differ in the remainder of the last batch
+    assert all(epochs[0][original] == epochs[1][original] for original in both)
+    dynamic = masked_objective("next")
+    assert len(
+        set(masks_by_text(take_batches(dynamic, n))) & set(masks_by_text(take_batches(dynamic, n, step=n)))
+    ) < 0.5 * len(epochs[0])
 
 
 @each_layout
-def test_validation_reads_the_text_once_and_always_alike(layout: str) -> None:
-    held = text_of(23, seed=9)
-    first, again = (list(objective(layout).validation_batches(held)) for _ in range(2))
-    assert all(same(a, b) for a, b in zip(first, again, strict=True))
-    read = torch.cat([restored(batch).flatten() for batch in first])
-    content = read[read >= 5].tolist()
+def test_validation_reads_the_text_once_and_repeats_exactly(layout: str) -> None:
+    held_out = make_text(23, seed=9)
+    first, second = (list(masked_objective(layout).validation_batches(held_out)) for _ in range(2))
+    assert all(are_equal(a, b) for a, b in zip(first, second, strict=True))
+    ids = torch.cat([original_ids(batch).flatten() for batch in first])
+    content = ids[ids >= 5].tolist()
     if layout in ("sentences", "separate_documents", "packed"):
-        assert sorted(content) == list(range(10, int(held.ids.max()) + 1))
+        assert sorted(content) == list(range(10, int(held_out.ids.max()) + 1))
 
 
-def test_text_smaller_than_a_batch_is_repeated_in_it() -> None:
-    small = stream(counted([[4, 4], [4, 4]]))
-    batch = some(objective("sentences"), 1, text=small)[0]
+def test_text_smaller_than_a_batch_is_repeated() -> None:
+    small = stream(make_documents([[4, 4], [4, 4]]))
+    batch = take_batches(masked_objective("sentences"), 1, text=small)[0]
     assert batch.inputs.ids.shape == (4, 48)
-    assert some(objective("packed"), 1, text=small)[0].inputs.ids.shape == (1, 256)
+    assert take_batches(masked_objective("packed"), 1, text=small)[0].inputs.ids.shape == (1, 256)
 
 
-# ------------------------------------------------------------------------------------------------ the loss
+# ------------------------------------------------------------------------------------------------ loss
 
 
-class Small(nn.Module):
-    """An embedding, and each token's mean with the text's first."""
+class SmallNetwork(nn.Module):
+    """An embedding, averaged with that of the text's first token."""
 
     def __init__(self, size: int = VOCABULARY.size) -> None:
         super().__init__()
@@ -219,14 +223,14 @@ class Small(nn.Module):
         x = self.embedding(inputs.ids)
         return [x, (x + x[:, :1]) / 2], None
 
-    def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
-        return self.hidden(inputs, None)[0][-1].flatten(0, 1)[at]
+    def hidden_at(self, inputs: Inputs, positions: Tensor) -> Tensor:
+        return self.hidden(inputs, None)[0][-1].flatten(0, 1)[positions]
 
     def pooled(self, first: Tensor) -> Tensor:
         return torch.tanh(self.pool(first))
 
 
-class Plain(nn.Module):
+class PlainReadout(nn.Module):
     def __init__(self, weight: nn.Parameter) -> None:
         super().__init__()
         self.weight = weight
@@ -238,116 +242,116 @@ class Plain(nn.Module):
 @each_layout
 def test_loss_is_the_mean_over_masked_tokens_plus_the_pair_loss(layout: str) -> None:
     torch.manual_seed(0)
-    network = Small()
-    made = objective(layout, pair_weight=0.5)
-    batch = some(made, 1)[0]
-    found = made.loss(network, batch, None)
-    found.value.backward()
+    network = SmallNetwork()
+    objective = masked_objective(layout, pair_weight=0.5)
+    batch = take_batches(objective, 1)[0]
+    loss = objective.loss(network, batch, None)
+    loss.value.backward()
     gradients = [p.grad.clone() for p in network.parameters() if p.grad is not None]
     network.zero_grad()
 
     h = network.hidden(batch.inputs, None)[0][-1]
-    logits = network.readout.logits(h)  # at every position, without `at`
+    logits = network.readout.logits(h)  # at every position
     nats = F.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), ignore_index=IGNORE, reduction="sum")
     count = int((batch.targets != IGNORE).sum())
     value = nats / count
-    torch.testing.assert_close(found.terms["masked"], value.detach())
+    torch.testing.assert_close(loss.terms["masked"], value.detach())
     if batch.pair_labels is not None:
-        judged = network.next_sentence(torch.tanh(network.pool(h[:, 0])))
-        value = value + 0.5 * F.cross_entropy(judged, batch.pair_labels)
-        torch.testing.assert_close(found.terms["pair"], F.cross_entropy(judged, batch.pair_labels).detach())
-        assert float(found.terms["pair_accuracy"]) == float((judged.argmax(-1) == batch.pair_labels).float().mean())
+        pair_logits = network.next_sentence(torch.tanh(network.pool(h[:, 0])))
+        value = value + 0.5 * F.cross_entropy(pair_logits, batch.pair_labels)
+        torch.testing.assert_close(loss.terms["pair"], F.cross_entropy(pair_logits, batch.pair_labels).detach())
+        assert float(loss.terms["pair_accuracy"]) == float((pair_logits.argmax(-1) == batch.pair_labels).float().mean())
     else:
-        assert set(found.terms) == {"masked"}
-    torch.testing.assert_close(found.value, value)
-    torch.testing.assert_close(found.nats, nats.detach())
-    assert not found.nats.requires_grad
-    assert found.count == count
+        assert set(loss.terms) == {"masked"}
+    torch.testing.assert_close(loss.value, value)
+    torch.testing.assert_close(loss.nats, nats.detach())
+    assert not loss.nats.requires_grad
+    assert loss.count == count
     value.backward()
-    for mine, theirs in zip(gradients, [p.grad for p in network.parameters() if p.grad is not None], strict=True):
-        torch.testing.assert_close(mine, theirs)
+    for a, b in zip(gradients, [p.grad for p in network.parameters() if p.grad is not None], strict=True):
+        torch.testing.assert_close(a, b)
 
 
-@pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("share", ["none", "all"])
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("sharing", ["none", "all"])
 @each_layout
-def test_hidden_at_positions_matches_the_full_last_layer(layout: str, share: str, again: bool) -> None:
-    """The last block at the places that are read alone: the same loss and gradients as from the whole of it."""
+def test_hidden_at_positions_matches_the_full_last_layer(layout: str, sharing: str, checkpointing: bool) -> None:
+    """Computing the last block only at the masked positions gives the loss and gradients of the full block."""
 
-    class Whole(ALBERT):
-        def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
+    class FullALBERT(ALBERT):
+        def hidden_at(self, inputs: Inputs, positions: Tensor) -> Tensor:
             h = self.hidden(inputs, None)[0][-1]
-            return h.reshape(-1, h.shape[-1])[at]
+            return h.reshape(-1, h.shape[-1])[positions]
 
     torch.manual_seed(0)
-    config = ALBERTConfig(width=16, embedding=8, layers=2, heads=2, window=64, dropout=0.0, sharing=share)
-    part, whole = ALBERT(config, VOCABULARY), Whole(config, VOCABULARY)
-    whole.load_state_dict(part.state_dict())
-    part.checkpointing = again  # computing blocks again in the backward pass
-    made = objective(layout)
-    batch = some(made, 1)[0]
-    for network in (part, whole):
-        made.loss(network, batch, None).value.backward()
-    for (name, mine), other in zip(part.named_parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, other.grad, msg=lambda m, name=name: f"{name}: {m}")
-    twice = torch.tensor([3, 0, 3])
-    torch.testing.assert_close(part.hidden_at(batch.inputs, twice), whole.hidden_at(batch.inputs, twice))
+    config = ALBERTConfig(width=16, embedding=8, layers=2, heads=2, window=64, dropout=0.0, sharing=sharing)
+    partial, full = ALBERT(config, VOCABULARY), FullALBERT(config, VOCABULARY)
+    full.load_state_dict(partial.state_dict())
+    partial.checkpointing = checkpointing
+    objective = masked_objective(layout)
+    batch = take_batches(objective, 1)[0]
+    for network in (partial, full):
+        objective.loss(network, batch, None).value.backward()
+    for (name, parameter), other in zip(partial.named_parameters(), full.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, msg=lambda m, name=name: f"{name}: {m}")
+    positions = torch.tensor([3, 0, 3])
+    torch.testing.assert_close(partial.hidden_at(batch.inputs, positions), full.hidden_at(batch.inputs, positions))
 
 
 def test_pair_weight_of_zero_skips_the_pair_loss() -> None:
-    made = objective("next", pair_weight=0)
-    assert set(made.loss(Small(), some(made, 1)[0], None).terms) == {"masked"}
+    objective = masked_objective("next", pair_weight=0)
+    assert set(objective.loss(SmallNetwork(), take_batches(objective, 1)[0], None).terms) == {"masked"}
 
 
 def test_loss_runs_on_meta_tensors_without_synchronizing() -> None:
-    """On tensors without values, as a GPU's are until one waits for them."""
-    made = objective("next")
-    batch = some(made, 1)[0]
+    """Meta tensors have no values, so any synchronization would fail."""
+    objective = masked_objective("next")
+    batch = take_batches(objective, 1)[0]
     moved: dict[str, Any] = {k: None if v is None else v.to("meta") for k, v in vars(batch.inputs).items()}
     assert batch.target_positions is not None
     assert batch.pair_labels is not None
-    there = Batch(
+    meta_batch = Batch(
         Inputs(**moved),
         batch.targets.to("meta"),
         target_positions=batch.target_positions.to("meta"),
         num_targets=batch.num_targets,
         pair_labels=batch.pair_labels.to("meta"),
     )
-    network = Small().to("meta")
-    network.readout = Plain(network.readout.weight)
-    found = made.loss(network, there, None)
-    found.value.backward()
-    assert found.count == batch.num_targets
+    network = SmallNetwork().to("meta")
+    network.readout = PlainReadout(network.readout.weight)
+    loss = objective.loss(network, meta_batch, None)
+    loss.value.backward()
+    assert loss.count == batch.num_targets
 
 
 def test_batch_without_target_positions_has_the_same_loss() -> None:
-    made = objective("sentences")
-    batch, network = some(made, 1)[0], Small()
-    by_hand = made.loss(network, Batch(batch.inputs, batch.targets), None)
-    torch.testing.assert_close(by_hand.value, made.loss(network, batch, None).value)
-    assert by_hand.count == batch.num_targets
+    objective = masked_objective("sentences")
+    batch, network = take_batches(objective, 1)[0], SmallNetwork()
+    without = objective.loss(network, Batch(batch.inputs, batch.targets), None)
+    torch.testing.assert_close(without.value, objective.loss(network, batch, None).value)
+    assert without.count == batch.num_targets
 
 
 @pytest.mark.parametrize("layout", ["next", "packed"])
 def test_network_learns_masked_words(layout: str) -> None:
-    """Documents that say one word over and over: what is hidden is what stands around it."""
+    """Each document repeats one word, so every masked word equals its neighbors."""
     documents = [[[5 + d % 20] * 6] * 5 for d in range(100)]
     text, vocabulary = stream(documents), Vocabulary(25, 2, SPECIAL, END)
     torch.manual_seed(0)
     network = BERT(BERTConfig(width=32, layers=2, heads=2, window=40, dropout=0.0), vocabulary)
-    made = MaskedObjective(LAYOUTS[layout], vocabulary)
+    objective = MaskedObjective(LAYOUTS[layout], vocabulary)
     optimizer = torch.optim.Adam(network.parameters(), 3e-3)
 
-    def held() -> float:
-        losses = [made.loss(network, batch, None) for batch in made.validation_batches(text)]
+    def validate() -> float:
+        losses = [objective.loss(network, batch, None) for batch in objective.validation_batches(text)]
         return float(sum(loss.nats for loss in losses)) / sum(loss.count for loss in losses)
 
-    before = held()
-    for batch in some(made, 150, text=text):
+    before = validate()
+    for batch in take_batches(objective, 150, text=text):
         optimizer.zero_grad()
-        made.loss(network, batch, None).value.backward()
+        objective.loss(network, batch, None).value.backward()
         optimizer.step()
-    assert held() < 0.5 * before
+    assert validate() < 0.5 * before
 
 
 # ------------------------------------------------------------------------------------------------ bad input
@@ -355,11 +359,11 @@ def test_network_learns_masked_words(layout: str) -> None:
 
 def test_network_without_a_pair_head_is_unsupported() -> None:
     network = RoBERTa(RoBERTaConfig(width=16, layers=1, heads=2, window=48), VOCABULARY)
-    made = objective("next")
+    objective = masked_objective("next")
     with pytest.raises(Unsupported, match="RoBERTa"):
-        made.loss(network, some(made, 1)[0], None)
-    fine = objective("none")
-    fine.loss(network, some(fine, 1)[0], None).value.backward()
+        objective.loss(network, take_batches(objective, 1)[0], None)
+    without_pairs = masked_objective("none")
+    without_pairs.loss(network, take_batches(without_pairs, 1)[0], None).value.backward()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Scheduled sampling: what the network reads, how often, and that teacher forcing is unchanged without it."""
+"""Scheduled sampling: the tokens read, their probability, and unchanged teacher forcing without it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ VOCABULARY = Vocabulary(SIZE, 0, {}, end=1)
 
 
 class SuccessorNetwork(nn.Module):
-    """Always predicts the next number, and records its inputs."""
+    """Always predicts the next number and records its inputs."""
 
     window = None
 
@@ -51,7 +51,7 @@ def inputs_read(probability: float, ids: Tensor) -> Tensor:
 def test_inputs_are_sampled_with_the_given_probability() -> None:
     ids = torch.tensor([[5, 5, 5, 5], [2, 9, 9, 9]])
     assert inputs_read(1e-12, ids).tolist() == ids.tolist()
-    assert inputs_read(1.0, ids).tolist() == [[5, 6, 7, 8], [2, 3, 4, 5]]  # its own token, and what follows from that
+    assert inputs_read(1.0, ids).tolist() == [[5, 6, 7, 8], [2, 3, 4, 5]]  # reads its own predictions
     torch.manual_seed(0)
     second = inputs_read(0.3, torch.full((4000, 2), 5))[:, 1]
     assert set(second.tolist()) == {5, 6}
@@ -69,7 +69,7 @@ def test_objective_without_sampling_uses_plain_teacher_forcing() -> None:
     assert Seq2SeqObjective({}).scheduled_sampling is None
 
 
-def test_loss_changes_only_in_training_and_after_the_ramp_begins() -> None:
+def test_loss_changes_only_in_training_and_after_the_ramp_starts() -> None:
     torch.manual_seed(0)
     network = LSTM(RecurrentConfig(width=8), VOCABULARY)
     ids = torch.randint(0, SIZE, (3, 6))
@@ -84,7 +84,7 @@ def test_loss_changes_only_in_training_and_after_the_ramp_begins() -> None:
 
 
 def test_seq2seq_token_by_token_matches_teacher_forcing() -> None:
-    """With a probability of almost 0: the same loss and gradients, computed token by token."""
+    """A probability of almost 0 gives the same loss and gradients, computed token by token."""
     torch.manual_seed(0)
     network = Seq2Seq(Seq2SeqConfig(width=8, attention="luong"), VOCABULARY).double()
     source, ids = torch.randint(2, SIZE, (3, 5)), torch.randint(2, SIZE, (3, 4))

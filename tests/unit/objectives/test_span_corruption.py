@@ -1,4 +1,4 @@
-"""Span corruption: no token is lost or doubled, and the sizes are those of T5."""
+"""Span corruption: every token occurs once, and sizes match T5."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ def test_source_and_target_match_the_figure_of_the_paper() -> None:
 
 
 def test_sizes_match_t5() -> None:
-    """568 tokens make a source of 512 and a target of 114, as the authors' code has it."""
+    """568 tokens give a source of 512 and a target of 114, as in the authors' code."""
     spans = Spans(length=512)
     text, gone, count = spans.sizes
     assert (text, text - gone + count + 1, gone + count + 1) == (568, 512, 114)
 
 
-def together(source: list[int], target: list[int]) -> list[int]:
-    """The text again: every span put back where its sentinel stands."""
+def restore_text(source: list[int], target: list[int]) -> list[int]:
+    """Restore the text by putting every span in place of its sentinel."""
     spans: dict[int, list[int]] = {}
-    here: list[int] = []
+    current: list[int] = []
     for id in target[:-1]:
         if id in SENTINELS:
-            here = spans[id] = []
+            current = spans[id] = []
         else:
-            here.append(id)
+            current.append(id)
     return [x for id in source[:-1] for x in (spans.pop(id) if id in SENTINELS else [id])]
 
 
 @given(
     length=st.integers(4, 90),
-    share=st.floats(0.05, 0.9),
-    mean=st.floats(1.0, 6.0),
+    mask_fraction=st.floats(0.05, 0.9),
+    mean_span=st.floats(1.0, 6.0),
     seed=st.integers(0, 2**32 - 1),
 )
-def test_every_token_occurs_exactly_once(length: int, share: float, mean: float, seed: int) -> None:
-    spans = Spans(rows=1, length=length, mask_fraction=share, mean_span=mean)
+def test_every_token_occurs_exactly_once(length: int, mask_fraction: float, mean_span: float, seed: int) -> None:
+    spans = Spans(rows=1, length=length, mask_fraction=mask_fraction, mean_span=mean_span)
     text, gone, count = spans.sizes
     draw = np.random.default_rng(seed)
     mask = spans.mask(draw)
@@ -62,26 +62,26 @@ def test_every_token_occurs_exactly_once(length: int, share: float, mean: float,
     ids = draw.integers(2, 150, text)
     source, target = remove_spans(ids, mask, END, SENTINELS)
     assert len(source) <= length
-    assert together(source.tolist(), target.tolist()) == ids.tolist()
+    assert restore_text(source.tolist(), target.tolist()) == ids.tolist()
 
 
 def test_batch_depends_on_seed_and_step_alone() -> None:
     objective = SpanCorruptionObjective({"rows": 3, "length": 20}, VOCABULARY)
     text = Stream.from_ids(np.random.default_rng(0).integers(2, 150, 2000))
     batches = objective.batches(text, 5, 0)
-    some = [next(batches) for _ in range(12)]
-    again = next(objective.batches(text, 5, 7))
-    assert again.inputs.source is not None
-    assert some[7].inputs.source is not None
-    assert again.inputs.source.ids.equal(some[7].inputs.source.ids)
-    assert again.targets.equal(some[7].targets)
-    assert not again.targets.equal(some[8].targets)
-    first = some[0]
+    straight = [next(batches) for _ in range(12)]
+    resumed = next(objective.batches(text, 5, 7))
+    assert resumed.inputs.source is not None
+    assert straight[7].inputs.source is not None
+    assert resumed.inputs.source.ids.equal(straight[7].inputs.source.ids)
+    assert resumed.targets.equal(straight[7].targets)
+    assert not resumed.targets.equal(straight[8].targets)
+    first = straight[0]
     assert first.inputs.ids[:, 0].tolist() == [0, 0, 0]
     assert first.inputs.ids[:, 1:].equal(first.targets[:, :-1])
-    held = [list(objective.validation_batches(text)) for _ in range(2)]
-    assert all(a.targets.equal(b.targets) for a, b in zip(*held, strict=True))
-    assert sum(len(b.targets) for b in held[0]) == 2000 // objective.layout.sizes[0]
+    validation = [list(objective.validation_batches(text)) for _ in range(2)]
+    assert all(a.targets.equal(b.targets) for a, b in zip(*validation, strict=True))
+    assert sum(len(b.targets) for b in validation[0]) == 2000 // objective.layout.sizes[0]
 
 
 @pytest.mark.parametrize(
