@@ -1,4 +1,4 @@
-"""The compiled step on a CPU gives what the network gives, from any state, in any number of rows and threads."""
+"""The compiled CPU step equals the step of the network for any state and any number of rows and threads."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nextword.kernels.cpu_matmul import walk
 from nextword.models import model_class
 from nextword.models.decoder import DecoderLM
 
-WORDS = 101  # no multiple of four
+WORDS = 101  # not a multiple of four
 
 
 def network(slug: str = "gpt2", **settings: Any) -> DecoderLM:
@@ -26,7 +26,7 @@ def network(slug: str = "gpt2", **settings: Any) -> DecoderLM:
     net = cls(
         cls.Config(**{"width": 64, "layers": 3, "heads": 4, "window": 24, **settings}), Vocabulary(WORDS, 0)
     ).eval()
-    for p in net.parameters():  # far from where they begin, so that no part of the network is nearly nothing
+    for p in net.parameters():  # large weights, so that every part of the network affects the output
         if p.requires_grad:
             p.data.add_(torch.randn_like(p) * 0.1).mul_(1.5)
     return net
@@ -73,7 +73,7 @@ def test_compiled_step_equals_network_step(slug: str, settings: dict[str, Any], 
         last = torch.randint(WORDS, (len(lengths),))
         want, states[0] = plainly(net, last, states[0])
         got, states[1] = compiled(net, last, states[1])
-        # eight bits: there x has sixteen
+        # int8: its input is rounded to 16 bits
         torch.testing.assert_close(got, want, rtol=0, atol=2e-3 if settings.get("bits") else 2e-5)
         assert torch.equal(states[0]["length"], states[1]["length"])
         assert torch.equal(states[0]["ids"][:, : states[0]["most"]], states[1]["ids"][:, : states[1]["most"]])
@@ -83,7 +83,7 @@ def test_compiled_step_equals_network_step(slug: str, settings: dict[str, Any], 
 @pytest.mark.parametrize("slug", ["gpt1", "gpt2"])
 @pytest.mark.parametrize("lengths", [[1], [20], [20, 3, 11], [7] * 12])
 def test_int8_prompt_equals_stepwise_reading(slug: str, lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(whole_steps, "MOST", 256)  # so many pay on some machines alone; right they are everywhere
+    monkeypatch.setattr(whole_steps, "MOST", 256)  # this many pay off only on some machines, but must be correct on all
     net = network(slug, bits=8)
     ids = torch.randint(WORDS, (len(lengths), max(lengths)))
     net.fast.cpu.least = 10**12
@@ -122,7 +122,7 @@ def test_compiled_and_plain_steps_alternate_beyond_the_window() -> None:
             log_p, state = plainly(net, ids[:, t], state)
         else:
             net.fast.cpu.least = 0
-            log_p, state = net.step(ids[:, t], state)  # where it does not suit, as when the window is full, otherwise
+            log_p, state = net.step(ids[:, t], state)  # falls back when the window is full
         found.append(log_p)
     net.fast.cpu.least = 10**12
     layers, _ = net.hidden(Inputs(ids), net.initial(1))
@@ -145,7 +145,7 @@ def test_compiled_step_follows_changed_weights() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     compiled(net, torch.tensor([3]), copy.deepcopy(state))
-    net.double().float()  # every weight has another address now
+    net.double().float()  # now every weight has a new address
     for p in net.parameters():
         p.mul_(1.25)
     want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
@@ -154,7 +154,7 @@ def test_compiled_step_follows_changed_weights() -> None:
     other = copy.deepcopy(net)
     other.blocks[0].wide.weight.zero_()
     got, _ = compiled(other, torch.tensor([3]), copy.deepcopy(state))
-    assert not torch.allclose(got, want, atol=1e-3)  # a copy steps with weights of its own
+    assert not torch.allclose(got, want, atol=1e-3)  # a copy uses its own weights
 
 
 @torch.no_grad()
@@ -172,7 +172,7 @@ def test_compiled_step_does_not_apply_to_unsuitable_input() -> None:
     net = network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     one = torch.tensor([3])
-    assert not net.fast.cpu.applies(one, state)  # so small a network stays in the cache
+    assert not net.fast.cpu.applies(one, state)  # a network this small fits into the cache
     net.fast.cpu.least = 0
     assert net.fast.cpu.applies(one, state)
     assert not net.fast.cpu.applies(one, net.initial(1))  # nothing read

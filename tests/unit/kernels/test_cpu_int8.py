@@ -1,4 +1,4 @@
-"""Products of four rows at once: the same sums whatever instructions a machine has for them."""
+"""Products of four rows at once give equal sums with every instruction set."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def test_byte_products_equal_integer_products(instructions: bool, monkeypatch: p
     monkeypatch.setattr(dots, "has_byte_products", lambda: instructions)
     four_bytes = dots.four_bytes
 
-    @numba_jit(nogil=True)  # compiled here, and not kept
+    @numba_jit(nogil=True)  # compiled here and not cached
     def products(address: int, hi: Any, lo: Any, at: int, sums: Any) -> None:
         four_bytes(address, WIDTH, 1, APART, hi, lo, at, sums)
 
     matrix = bytes_of(2 + 3 * APART)
-    matrix[1] = -127  # as large as sums can be
+    matrix[1] = -127  # the largest possible sums
     halves = np.random.default_rng(4).integers(0, 256, (2, 5 + WIDTH), np.uint8)
     halves[0, 5:] = 255
     sums = np.zeros(8, np.int32)

@@ -1,4 +1,4 @@
-"""T5 writing: beams share their source, rows change places in one tensor, and a step of fixed shapes says the same."""
+"""T5 generation: beams share their source, rows are reordered in place, and captured steps equal plain steps."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def source(lengths: list[int]) -> Inputs:
 
 
 class Taken(Network):
-    """The same network without its own `reorder`: every tensor of the state is copied, row by row."""
+    """Make the same network without its own `reorder`, so that every tensor of the state is copied row by row."""
 
     window = None
 
@@ -54,7 +54,7 @@ class Taken(Network):
 def test_beam_search_with_reordering_equals_taking_rows(
     lengths: list[int], gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where searches end at different times, and are left out."""
+    """Also if searches end at different times and are dropped."""
     net: Any = network()
     if gpu:
         monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
@@ -80,7 +80,7 @@ def test_beam_search_with_reordering_equals_taking_rows(
 def test_captured_steps_equal_plain_steps_and_own_their_state(
     lengths: list[int], device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two rows a source, through reordering and the growth of what is kept."""
+    """With two rows per source, reordering, and a growing cache."""
     if device == "cuda" and not torch.cuda.is_available():
         pytest.skip("NO GPU HERE: this test proves nothing of graphs")
     monkeypatch.setattr(t5_steps, "LEAST", 4)
@@ -133,7 +133,7 @@ def test_captured_steps_do_not_overwrite_a_state_in_use() -> None:
 
 @torch.no_grad()
 def test_captured_steps_follow_changed_weights_and_reuse_older_states() -> None:
-    """Weights that were trained between two texts count; so does what was kept of a state before its step."""
+    """Weights trained between two texts take effect, and an older state can be stepped again."""
     net = network()
     steps = t5_steps.T5GraphSteps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
@@ -154,7 +154,7 @@ def test_stepping_a_state_twice_gives_equal_logits() -> None:
     steps = t5_steps.T5GraphSteps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
     state = CausalNetwork.step(net, first, state)[1]
-    _, state = steps(first, state)  # now its own
+    _, state = steps(first, state)  # now it owns its state
     one, _ = steps(first, state)
     two, _ = steps(first, state)
     torch.testing.assert_close(one, two)
@@ -173,7 +173,7 @@ def test_reorder_stacked_leaves_unused_positions_unchanged() -> None:
 
 
 def test_gradients_of_steps_and_of_parallel_decoding_are_equal() -> None:
-    """Step by step or at once: one gradient."""
+    """Stepwise or at once, the gradients are equal."""
     net = network().double()
     ids, given = torch.randint(0, SIZE, (2, 6)), source([4, 4])
     grads = []

@@ -1,4 +1,4 @@
-"""LSTM layers in eight bits: whole products exact, layers against torch's own, states, files, networks, refusals."""
+"""LSTM layers in int8: exact integer products, layers compared with torch, states, files, networks, errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ compiled = pytest.mark.skipif(not has_pair_products(), reason="this machine has 
 
 
 def layers(inputs: int, width: int, seed: int = 0) -> tuple[nn.LSTM, Int8LSTM]:
-    """The same layer as torch's own, and in eight bits."""
+    """Make the same layer twice: of torch, and in int8."""
     torch.manual_seed(seed)
     layer = RecurrentLayer("lstm", inputs, width)
     own = nn.LSTM(inputs, width)
@@ -48,7 +48,7 @@ def memory(rows: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 def widened(layer: Int8LSTM, x: Tensor, before: CellState) -> tuple[Tensor, CellState]:
-    """As any machine reads it."""
+    """Compute the int8 layer without its kernel, as on any machine."""
     return RecurrentLayer.forward(layer, x, before)
 
 
@@ -63,7 +63,7 @@ def test_integer_products_are_exact(rows: int, inputs: int, extreme: bool) -> No
     draw, most = np.random.default_rng(rows), limit(inputs)
     q = draw.integers(-127, 128, (4 * UNITS, inputs)).astype(np.int8)
     x = draw.integers(-most, most + 1, (rows, inputs))
-    if extreme:  # the largest sums there can be, of either sign
+    if extreme:  # the largest possible sums of both signs
         q[:], x[:] = 127, most
         q[::2] = -127
     panels = pack_matrix(torch.from_numpy(q), UNITS)
@@ -79,9 +79,15 @@ def test_integer_products_are_exact(rows: int, inputs: int, extreme: bool) -> No
 
 @pytest.mark.skipif(not WIDE, reason="this machine has no others than those that the other tests run (AVX2, or less)")
 def test_kernels_compiled_for_avx2_pass_the_same_tests(tmp_path: Path) -> None:
-    """The same tests, of loops that are compiled for a machine with AVX2 alone."""
+    """Run these tests again with kernels compiled for a machine that has only AVX2."""
     older = {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": "+avx2", "NUMBA_CACHE_DIR": str(tmp_path)}
-    some = [__file__, "-p", "no:cacheprovider", "-k", "exact or compiled_layer or saturated or independent or approximates_the"]
+    some = [
+        __file__,
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "exact or compiled_layer or saturated or independent or approximates_the",
+    ]
     code = f"import pytest; from nextword.kernels.cpu_int8 import UNITS; assert UNITS == 8; exit(pytest.main({some}))"
     environment = {**os.environ, **older}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=300)
@@ -105,7 +111,7 @@ def test_limit_prevents_int32_overflow() -> None:
 @pytest.mark.parametrize(("steps", "rows"), [(1, 1), (2, 5), (3, 6), (4, 7), (2, 13), (1, 31)])
 @torch.no_grad()
 def test_compiled_layer_equals_dequantized_layer(inputs: int, width: int, steps: int, rows: int) -> None:
-    """Odd numbers of rows, and widths that neither the units of a vector nor two divide."""
+    """Includes odd numbers of rows, and widths that are no multiple of the vector size or of two."""
     _, layer = layers(inputs, width)
     x, before = torch.randn(steps, rows, inputs) * torch.logspace(-4, 0, rows).view(-1, 1), memory(rows, width)
     for got, want in zip(flat(layer(x, before)), flat(widened(layer, x, before)), strict=True):
@@ -120,8 +126,8 @@ def flat(said: tuple[Tensor, CellState]) -> list[Tensor]:
 @pytest.mark.parametrize("plain", [False, True])
 @torch.no_grad()
 def test_int8_layer_approximates_torch_lstm(plain: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All that is lost is the rounding of the weights: a hundredth of what the layer says, step after step."""
-    if plain:  # another machine
+    """Only the rounding of the weights differs: about a hundredth of the output at every step."""
+    if plain:  # as on another machine
         monkeypatch.setattr(quantized, "has_pair_products", lambda: False)
         monkeypatch.setattr(Int8LSTM, "compiled", None)
     own, layer = layers(40, 64)
@@ -136,7 +142,7 @@ def test_int8_layer_approximates_torch_lstm(plain: bool, monkeypatch: pytest.Mon
 @compiled
 @torch.no_grad()
 def test_saturated_gates_stay_finite() -> None:
-    """Far beyond where e to the x leaves the floats, with an x that whole numbers hold."""
+    """With gates far beyond the range of exp in float32, and an input that int8 represents exactly."""
     _, layer = layers(4, 8)
     layer.scale_ih *= 1000
     x, before = torch.randint(-1, 2, (3, 5, 4)).float(), memory(5, 8)
@@ -148,7 +154,7 @@ def test_saturated_gates_stay_finite() -> None:
 @compiled
 @torch.no_grad()
 def test_rows_are_independent_of_other_rows_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """To the bit the same beside any others, by any number of threads."""
+    """Bit-identical in any batch and with any number of threads."""
     _, layer = layers(12, 24)
     x, before = torch.randn(4, 17, 12), memory(17, 24)
     want = flat(layer(x, before))
@@ -176,7 +182,7 @@ def test_reading_in_parts_equals_reading_at_once() -> None:
 
 
 def test_gradients_of_input_equal_those_of_dequantized_layer() -> None:
-    """Through the rounded matrices, as of an ordinary layer that has those."""
+    """The reference is an ordinary layer with the rounded matrices."""
     own, layer = layers(6, 8)
     wide = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), layer.weights(), strict=True))
     own.load_state_dict(wide)

@@ -1,4 +1,4 @@
-"""Words read by their letters: those of like length go together, and nothing changes by it."""
+"""Character CNN: words are batched by length, which does not change their vectors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def network(words: list[bytes], longest: int = 50) -> CharacterCNN:
 
 
 def by_definition(cnn: CharacterCNN, letters: Tensor) -> Tensor:
-    """Every filter at every place, padding and all, as if each word stood in `longest` places."""
+    """Apply every filter at every position, padding included, with all words padded to `longest`."""
     padded = F.pad(letters.long(), (0, cnn.longest - letters.shape[1]), value=PADDING)
     x = cnn.characters(padded)
     found = []

@@ -1,4 +1,4 @@
-"""The conditional random field against all sequences of tags, written out one by one."""
+"""The conditional random field compared with an enumeration of all tag sequences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def given(tags: int = TAGS, seed: int = 0, **options: object) -> tuple[CRF, Tens
 
 
 def plain_score(crf: CRF, emissions: Tensor, path: tuple[int, ...], constrained: bool = False) -> Tensor:
-    """Of one row, term by term as the formula has them."""
+    """Score a single row term by term, following the formula."""
     transitions, begin, end = crf.steps(constrained)
     total = begin[path[0]] + end[path[-1]]
     for t, tag in enumerate(path):
@@ -116,7 +116,7 @@ def test_viterbi_returns_only_sequences_valid_in_the_scheme(scheme: str, strict:
     for i, n in enumerate(LENGTHS):
         best = max(fits[n], key=lambda path: plain_score(crf, 3 * emissions[i], path).item())
         assert tuple(found[i, :n].tolist()) == best
-    # learnt under the constraints, all probability lies on what is allowed; otherwise some does not
+    # with constraints in training, all probability is on valid sequences; otherwise only a part
     rows = torch.tensor(fits[3])
     total = crf.log_likelihood(emissions[:1, :3].expand(len(rows), -1, -1), rows, rows >= 0).exp().sum()
     assert total.item() == pytest.approx(1.0) if strict else total.item() < 0.99

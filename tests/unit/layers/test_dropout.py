@@ -1,4 +1,4 @@
-"""Dropout that really drops: what is masked, for how long, with which gradient, in single functions and whole networks.
+"""Dropout of single functions and of networks: what is masked, for how long, and with which gradient.
 
 Weight-drop that silently stops dropping is how ports of AWD-LSTM have failed, so the last part asks networks alone.
 """
@@ -37,7 +37,7 @@ def same(a: Tensor, b: Tensor) -> None:
 
 def test_locked_mask_is_constant_over_time_and_differs_by_row_and_call() -> None:
     torch.manual_seed(0)
-    x = torch.randn(9, 4, 50, dtype=torch.float64) + 10  # nowhere zero
+    x = torch.randn(9, 4, 50, dtype=torch.float64) + 10  # without zeros
     first, second = (locked_dropout(x, SHARE, True) / x for _ in range(2))
     assert first.shape == x.shape
     same(first, first[:1].expand_as(first))
@@ -78,7 +78,7 @@ def test_word_dropout_drops_all_occurrences_of_a_word() -> None:
 def test_gradient_of_word_dropout_reaches_kept_words_scaled() -> None:
     torch.manual_seed(0)
     embedding = nn.Embedding(12, 3).double()
-    ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 0, 1, 0, 0]])  # word 0 five times … 8 to 11 never
+    ids = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 7], [0, 1, 2, 3, 0, 1, 0, 0]])  # word 0 five times, words 8 to 11 never
     vectors = drop_words(embedding, ids, SHARE, True)
     (grad,) = torch.autograd.grad(vectors.sum(), embedding.weight)
     times = torch.bincount(ids.flatten(), minlength=12).double()
@@ -95,7 +95,7 @@ def test_drop_connections_masks_single_weights_and_their_gradients() -> None:
     weight = nn.Parameter(torch.randn(30, 20, dtype=torch.float64))
     masked = drop_connections(weight, SHARE, True)
     kept = masked != 0
-    assert 0 < kept.sum(1).min() < kept.sum(1).max() < 20  # neither whole rows nor whole columns
+    assert 0 < kept.sum(1).min() < kept.sum(1).max() < 20  # neither entire rows nor entire columns
     same(masked, weight * kept * SCALE)
     (grad,) = torch.autograd.grad((masked * torch.arange(20)).sum(), weight)
     same(grad, kept.double() * SCALE * torch.arange(20))
@@ -127,14 +127,14 @@ def test_dropout_functions_do_nothing_in_evaluation_or_at_rate_zero(name: str, s
     x = torch.randn(7, 5)
     before = torch.get_rng_state()
     assert torch.equal(FUNCTIONS[name](x, share, training), x)
-    assert torch.equal(torch.get_rng_state(), before)  # nor is anything drawn, so that other draws stay what they were
+    assert torch.equal(torch.get_rng_state(), before)  # and no random number is drawn
 
 
 # ------------------------------------------------------------------------------------------------ recurrent layers
 
 
 def ran(layer: RecurrentLayer, way: str, seed: int, x: Tensor) -> list[Tensor]:
-    """Outputs, last memory and gradients, with the connections that this seed cuts."""
+    """Return outputs, last memory and gradients with the connections dropped by this seed."""
     memory = tuple(torch.full_like(m, 0.3) for m in layer.start(x.shape[1]))
     torch.manual_seed(seed)
     y, after = getattr(layer, way)(x, memory)
@@ -154,7 +154,7 @@ def test_fused_and_stepwise_layers_drop_the_same_connections(kind: str, drop: tu
         same(a, b)
     for way in ("fused", "stepwise", "forward"):
         other = ran(layer, way, 4, x)
-        assert not torch.allclose(other[0], fused[0])  # another seed cuts others
+        assert not torch.allclose(other[0], fused[0])  # another seed drops other connections
     layer.eval()
     for way in ("fused", "stepwise"):
         assert torch.equal(ran(layer, way, 3, x)[0], ran(layer, way, 4, x)[0])
@@ -163,13 +163,13 @@ def test_fused_and_stepwise_layers_drop_the_same_connections(kind: str, drop: tu
 @pytest.mark.parametrize("way", ["fused", "stepwise"])
 @pytest.mark.parametrize("time", [1, 6])
 def test_weight_mask_is_constant_over_steps_and_masks_the_gradient(way: str, time: int) -> None:
-    """Cell by cell over one masked matrix; its gradient, masked and scaled once more, is the weight's own."""
+    """Cell by cell with the masked matrix; the gradient of the weight is that of the matrix, masked and scaled."""
     torch.manual_seed(0)
     layer = RecurrentLayer("lstm", 5, 4, drop=(0.0, SHARE)).double()
     x = torch.randn(time, 3, 5, dtype=torch.float64)
-    memory = (torch.full((3, 4), 0.3, dtype=torch.float64),) * 2  # not zero: one step shows the state's connections too
+    memory = (torch.full((3, 4), 0.3, dtype=torch.float64),) * 2  # nonzero, so that one step reads the state
     torch.manual_seed(5)
-    mask = F.dropout(torch.ones_like(layer.weight_hh), SHARE)  # by the layer's draw, known to be the first
+    mask = F.dropout(torch.ones_like(layer.weight_hh), SHARE)  # the first draw is that of the layer
     masked = (layer.weight_hh.detach() * mask).requires_grad_()
     h, c = memory
     outputs = []
@@ -216,11 +216,11 @@ def test_each_dropout_changes_the_training_loss(share: str, core: str) -> None:
     assert first == again
     quiet = losses(net.eval(), 1, 2)
     assert quiet[0] == quiet[1] == losses(plain.eval(), 3)[0] == losses(plain.train(), 3)[0]
-    assert losses(net.train(), 4)[0] != quiet[0]  # and it comes back after an evaluation
+    assert losses(net.train(), 4)[0] != quiet[0]  # dropout is active again after an evaluation
 
 
 def test_dropout_applies_to_a_single_step() -> None:
-    """On the CPU it takes another path through the layer; connections from the state need one that is not zero."""
+    """On the CPU a single step takes another path; without a state only input connections matter."""
     net = network(input_weight_dropout=0.5)
     assert len({*losses(net.train(), 1, 2, 3, time=1)}) == 3
 
@@ -238,7 +238,7 @@ def test_weight_dropout_masks_gradients_of_every_layer() -> None:
 @pytest.mark.parametrize("how", ["saved", "copied", "state"])
 def test_weight_dropout_survives_saving_copying_and_loading(how: str, tmp_path: Path) -> None:
     before = network(weight_dropout=0.5, seed=7)
-    losses(before.train(), 1)  # a forward must leave no masked weights behind
+    losses(before.train(), 1)  # a forward pass must leave no masked weights behind
     weights = {name: t.clone() for name, t in before.state_dict().items()}
     if how == "saved":
         before.save(tmp_path)
@@ -257,7 +257,7 @@ def test_weight_dropout_survives_saving_copying_and_loading(how: str, tmp_path: 
     optimizer = torch.optim.SGD(after.parameters(), 1.0)
     ids = torch.randint(SIZE, (4, 10))
     CausalObjective({}).loss(after, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
-    optimizer.step()  # the weights that are trained are those that are masked, not a copy of them
+    optimizer.step()  # the masked weights are the trained ones, not a copy
     for i, layer in enumerate(after.layers):
         moved = layer.weight_hh != weights[f"layers.{i}.weight_hh"]
         assert torch.equal(moved, layer.weight_hh.grad != 0)
@@ -265,7 +265,7 @@ def test_weight_dropout_survives_saving_copying_and_loading(how: str, tmp_path: 
 
 
 def test_weight_dropout_survives_compilation() -> None:
-    """Traced and run op by op; the masks are drawn in the program, not frozen into it."""
+    """Masks are drawn by the traced program, not frozen into it."""
     layer = RecurrentLayer("lstm", 5, 4, drop=(0.0, 0.5)).double()
     x = torch.randn(3, 2, 5, dtype=torch.float64)
     traced = torch.compile(layer.stepwise, backend="eager")

@@ -1,4 +1,4 @@
-"""What each initialisation fills a network with, measured."""
+"""Measured statistics of each initialization."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def network(kind: str, seed: int = 0) -> LSTM:
     net = LSTM(LSTM.Config(width=WIDTH, embedding=80), Vocabulary(SIZE, 0))
     with torch.no_grad():
         for parameter in net.parameters():
-            parameter.fill_(9)  # so that what is left untouched shows
+            parameter.fill_(9)  # so that untouched parameters are detected
     torch.manual_seed(seed)
     INITIALISATIONS[kind](net, SCALE)
     return net
@@ -74,7 +74,7 @@ def test_orthogonal_initialization_makes_orthogonal_gates() -> None:
         torch.testing.assert_close(gate @ gate.t(), torch.eye(WIDTH), atol=1e-5, rtol=0)
     assert not torch.allclose(gates[0], gates[1])
     same = network("xavier")
-    assert torch.equal(net.readout.weight, same.readout.weight)  # the rest is Xavier's
+    assert torch.equal(net.readout.weight, same.readout.weight)  # the rest is initialized as with Xavier
 
 
 def test_zeros_initialization_sets_all_parameters_to_zero() -> None:
@@ -96,7 +96,7 @@ def test_tied_embedding_is_initialized_as_an_embedding() -> None:
 
 
 def test_unigram_bias_equals_log_of_smoothed_frequencies() -> None:
-    """Counts 6, 1, 0 and one more of each: 7/10, 2/10, 1/10."""
+    """Counts 6, 1, 0 plus one each give 7/10, 2/10, 1/10."""
     bias = torch.zeros(3)
     unigram_bias(bias, [6, 1, 0])
     torch.testing.assert_close(bias.exp(), torch.tensor([0.7, 0.2, 0.1]))

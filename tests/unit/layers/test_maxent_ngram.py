@@ -1,4 +1,4 @@
-"""Direct connections against an explicit maximum entropy model, and as a part of the recurrent networks."""
+"""Direct connections compared with an explicit maximum entropy model, and within recurrent networks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "classes": {"kind": "classes", "classes": 3},
     "one class": {"kind": "classes", "classes": 1},
 }
-TEXT = np.random.default_rng(0).integers(0, V, 300) ** 2 % V  # some words often, some seldom
+TEXT = np.random.default_rng(0).integers(0, V, 300) ** 2 % V  # some words are frequent, some rare
 
 
 def network(kind: str = "classes", order: int = 3, size: int = SIZE, cls: Any = RNN, **options: Any) -> Any:
@@ -48,7 +48,7 @@ def some(rows: int = 2, length: int = 9) -> Tensor:
 
 
 def read(net: Any, ids: Tensor) -> Tensor:
-    """What the readout reads, (N, D + order − 1)."""
+    """Return the input of the readout, (N, D + order − 1)."""
     h = net.hidden(Inputs(ids), None)[0][-1]
     return h.reshape(-1, h.shape[-1])
 
@@ -57,7 +57,7 @@ def read(net: Any, ids: Tensor) -> Tensor:
 
 
 class Maxent:
-    """Weights λ of every context of up to two words, with each word and each class, and no table at all."""
+    """Weights λ of every context of up to two words with each word and class, in dictionaries instead of a hash table."""
 
     def __init__(self, classes: int) -> None:
         g = torch.Generator().manual_seed(3)
@@ -81,7 +81,7 @@ class Maxent:
         return log_p
 
     def put_into(self, readout: DirectConnections) -> None:
-        """Write all weights where the readout looks for them; no two of them at one place."""
+        """Write all weights into the table of the readout, without collisions."""
         used: list[int] = []
         with torch.no_grad():
             for context, weights in self.words.items():
@@ -140,7 +140,7 @@ def test_log_probs_sum_to_one_and_match_nll(kind: str, order: int, size: int, mo
 
 
 def test_direct_connections_read_only_words_within_their_order() -> None:
-    """The score changes with a word n − 1 back where the order is at least n, and never with one further back."""
+    """The scores depend on the word n − 1 back only if the order is at least n."""
     for order in (1, 2, 3, 4):
         net = network("full", order)
         with torch.no_grad():
@@ -177,7 +177,7 @@ def test_stepwise_reading_equals_reading_the_sequence(cls: Any, order: int) -> N
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("size", [SIZE, 40])  # as places and values; written out in full
+@pytest.mark.parametrize("size", [SIZE, 40])  # indices and values, converted to a dense gradient
 def test_gradients_equal_finite_differences(kind: str, size: int) -> None:
     net = network(kind, 3, size).double()
     net.readout.scale = 1.5
@@ -231,13 +231,13 @@ def test_direct_table_keeps_zeros_and_resumes_bit_identically(tmp_path: Path) ->
     assert filter_events(more, "valid")[-1].values["valid"] == filter_events(events, "valid")[-1].values["valid"]
     for name, value in whole.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
-    assert (whole.readout.table == 0).any()  # never touched: not filled with noise
+    assert (whole.readout.table == 0).any()  # untouched entries stay zero and are not initialized with noise
     loaded = type(whole).load(tmp_path / "whole", whole.config, whole.vocabulary)
     assert torch.equal(loaded.readout.table, whole.readout.table)
 
 
 def test_direct_connections_let_one_unit_learn_trigrams(tmp_path: Path) -> None:
-    """What follows two words is fixed, and neither alone tells it: one hidden unit cannot hold that, a table can."""
+    """The next word follows from two words and from neither alone: a table stores this, one hidden unit cannot."""
     rng = np.random.default_rng(0)
     words = 6
     rule = rng.permuted(np.tile(np.arange(words), (words, 1)), axis=1)
@@ -313,7 +313,7 @@ def test_autocast_keeps_word_ids_exact() -> None:
         _, keys = net.readout._split(h)
         assert torch.isfinite(net.readout.total(h, ids.flatten()))
     assert torch.equal(keys, net.readout._split(read(net, ids))[1])
-    large = DirectConnections(net.readout.words, V, order=3)  # ids as large as vocabularies are
+    large = DirectConnections(net.readout.words, V, order=3)  # ids as large as in real vocabularies
     ids = torch.tensor([[500_000, (1 << 24) - 2]])
     h, _ = large.append_words(torch.zeros(1, 2, WIDTH), ids, large.begin(1))
     assert (h[0, 1, WIDTH:] / module.SMALL - 1).tolist() == ids.flip(1)[0].tolist()

@@ -1,4 +1,4 @@
-"""Adaptive softmax against torch's: the same weights, the same values and gradients."""
+"""Adaptive softmax compared with torch: equal values and gradients with equal weights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def rows(number: int = 40) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("few", [True, False])
 def test_adaptive_softmax_equals_torch(bias: bool, few: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(softmax.PLAIN, "cpu", 1 << 20 if few else -1)  # through torch's functions, and through ours
+    monkeypatch.setitem(softmax.PLAIN, "cpu", 1 << 20 if few else -1)  # with the functions of torch, and with ours
     peer = nn.AdaptiveLogSoftmaxWithLoss(WIDTH, SIZE, [4, 12], div_value=2.0, head_bias=bias)
     layer = AdaptiveSoftmax(WIDTH, SIZE, [4, 12], div_value=2.0, bias=bias)
     names = {"head.weight": "head_weight", "head.bias": "head_bias"}
@@ -62,4 +62,4 @@ def test_cutoffs_outside_the_vocabulary_raise() -> None:
     for bad in ([0, 3], [3, 3], [30], [5.5]):
         with raises(InvalidSetting, key="model.readout.cutoffs"):
             AdaptiveSoftmax(WIDTH, SIZE, bad)  # type: ignore[arg-type]
-    assert AdaptiveSoftmax(WIDTH, 3).edges[-1] == 3  # what it takes by itself is never out of range
+    assert AdaptiveSoftmax(WIDTH, 3).edges[-1] == 3  # default cutoffs are always in range

@@ -1,4 +1,4 @@
-"""Vectors from letters: spellings, the network by its formula, and a table that is never stale."""
+"""Word vectors from characters: spellings, the network compared with its formula, and a table that is never stale."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ SMALL = {"filters": [[1, 3], [2, 4]], "character_width": 5, "highway": 1}
 def test_spell_vocabulary_adds_begin_and_end_characters() -> None:
     found = spell_vocabulary(WORDS, 50, 2)
     assert found.tolist() == [
-        [BEGIN, OTHERS, END, *[PADDING] * 7],  # special tokens have a character each
+        [BEGIN, OTHERS, END, *[PADDING] * 7],  # each special token has a character of its own
         [BEGIN, OTHERS + 1, END, *[PADDING] * 7],
         [BEGIN, 32, 97, END, *[PADDING] * 6],
         [BEGIN, 32, 99, 97, 116, END, *[PADDING] * 4],
-        [BEGIN, 32, 0xC3, 0xA9, 116, 0xC3, 0xA9, END, *[PADDING] * 2],  # behind the longest, what the widest reads
+        [BEGIN, 32, 0xC3, 0xA9, 116, 0xC3, 0xA9, END, *[PADDING] * 2],  # padding for the widest filter
     ]
-    assert spell_vocabulary(WORDS, 4, 2)[3].tolist() == [BEGIN, 32, 99, END]  # the beginning of a long word
+    assert spell_vocabulary(WORDS, 4, 2)[3].tolist() == [BEGIN, 32, 99, END]  # the start of a long word
     assert spell_vocabulary(WORDS, 14, 12).shape == (5, 14)
     with pytest.raises(DataError):
         spell_vocabulary(Vocabulary(5, 1), 50, 2)
@@ -50,7 +50,7 @@ def test_char_cnn_equals_formula() -> None:
     features = []
     for layer in cnn.filters:
         size = layer.weight.shape[-1]  # type: ignore[union-attr]
-        windows = letters.unfold(1, size, 1)  # (V, places, 5, size)
+        windows = letters.unfold(1, size, 1)  # (V, positions, 5, size)
         z = torch.einsum("vpcs,fcs->vpf", windows, layer.weight) + layer.bias  # type: ignore[arg-type]
         features.append(F.relu(z).amax(1))
     x = torch.cat(features, -1)
@@ -74,7 +74,7 @@ def test_char_cnn_of_a_word_is_independent_of_other_words() -> None:
 
 @pytest.fixture
 def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many words' vectors were computed, call by call."""
+    """Record how many word vectors each call computes."""
     calls: list[int] = []
     forward = CharacterCNN.forward
     monkeypatch.setattr(CharacterCNN, "forward", lambda self, ids: calls.append(len(ids)) or forward(self, ids))
@@ -119,7 +119,7 @@ def test_char_softmax_recomputes_its_table_when_weights_change(way: str) -> None
     with torch.no_grad():
         after = layer.log_probs(h)
     assert not torch.equal(after, before)
-    with torch.enable_grad():  # which always computes anew
+    with torch.enable_grad():  # with gradients the table is always recomputed
         torch.testing.assert_close(after, layer.log_probs(h))
 
 

@@ -1,4 +1,4 @@
-"""Class-based softmax against its definition, the binning by mass, and classes by exchange against brute force."""
+"""Class-based softmax compared with its definition; classes by frequency and by exchange."""
 
 from __future__ import annotations
 
@@ -57,10 +57,10 @@ def test_class_softmax_equals_product_of_two_softmaxes() -> None:
 
 
 def test_by_mass_equals_hand_computation() -> None:
-    # of 16, four classes get 4 each: one heavy word, another, two of 2, four of 1
+    # each of four classes gets 4 of 16: a word of 4, another one, two of 2, four of 1
     mass = np.array([4, 4, 2, 2, 1, 1, 1, 1], float)
     assert by_mass(mass, 4).tolist() == [0, 1, 2, 2, 3, 3, 3, 3]
-    assert by_mass(mass[::-1].copy(), 4).tolist() == [3, 3, 3, 3, 2, 2, 0, 1]  # the heaviest first, wherever
+    assert by_mass(mass[::-1].copy(), 4).tolist() == [3, 3, 3, 3, 2, 2, 0, 1]  # sorted by frequency, not by id
     assert by_mass(np.array([90, 1, 1, 1], float), 2).tolist() == [0, 1, 1, 1]
     assert by_mass(np.array([90, 1, 1, 1], float), 4).tolist() == [0, 1, 2, 3]
     assert by_mass(np.array([1, 1, 1, 90], float), 3).tolist() == [1, 2, 2, 0]
@@ -96,7 +96,7 @@ def test_bigrams_returns_sparse_counts() -> None:
 
 
 def kinds_of_words(length: int = 3000) -> tuple[np.ndarray, np.ndarray]:
-    """A text where words of three kinds follow each other in turn: 0–3, then 4–7, then 8–11."""
+    """Draw a text in which words of three kinds alternate: 0–3, then 4–7, then 8–11."""
     rng = np.random.default_rng(0)
     return np.arange(length) % 3 * 4 + rng.integers(4, size=length), np.arange(12) // 4
 
@@ -110,7 +110,7 @@ def test_exchange_groups_words_with_similar_contexts() -> None:
 
 
 def test_exchange_reaches_a_local_optimum() -> None:
-    """And each sweep gains: checked against the objective computed from nothing."""
+    """Every sweep improves the objective, which is recomputed from scratch here."""
     rng = np.random.default_rng(2)
     ids = np.concatenate([rng.integers(9, size=60), np.repeat(rng.integers(9, size=40), 2)])  # some follow themselves
     start = np.arange(10) % 3  # id 9 never occurs

@@ -1,4 +1,4 @@
-"""Hierarchical softmax: trees that can be checked by hand, and the product along a path."""
+"""Hierarchical softmax: trees compared with hand computations, and the product along a path."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def codes(parent: np.ndarray, right: np.ndarray) -> list[str]:
 
 
 def test_huffman_tree_equals_hand_computation() -> None:
-    """5 2 1 1: the two ones are joined first, then with 2, then with 5."""
+    """Of 5 2 1 1 the two ones are merged first, then with 2, then with 5."""
     parent, right = huffman(np.array([5, 2, 1, 1]))
     assert parent.tolist() == [6, 5, 4, 4, 5, 6, 6]
     found = codes(parent, right)

@@ -1,4 +1,4 @@
-"""Mixture of softmaxes against its formula, against one softmax, and what it is for: a rank above the width."""
+"""Mixture of softmaxes compared with its formula and with a single softmax, and its rank above the width."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_mixture_log_probs_have_a_rank_above_the_width() -> None:
         nn.init.normal_(layer.words.matrix)
         nn.init.normal_(layer.latent.weight)
     rank = [int(torch.linalg.matrix_rank(layer.log_probs(h), rtol=1e-6)) for layer in (one, many)]
-    assert rank[0] <= WIDTH + 2  # D, the bias, and the normaliser
+    assert rank[0] <= WIDTH + 2  # D, the bias, and the normalizer
     assert rank[1] == SIZE
 
 
@@ -64,7 +64,7 @@ def test_mixture_drops_latents_only_in_training() -> None:
 
 
 def test_mixture_drops_the_same_latents_at_every_step_of_a_row() -> None:
-    """Told how many rows there are, it draws one mask for each, over all experts; a row's steps stand side by side."""
+    """Given the number of rows, it draws one mask per row for all experts; the steps of a row are adjacent."""
     torch.manual_seed(0)
     rows, time, experts, latent = 3, 5, 2, 40
     layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts, latent, dropout=0.29)
@@ -74,11 +74,11 @@ def test_mixture_drops_the_same_latents_at_every_step_of_a_row() -> None:
     kept = (layer._experts(h)[1] / whole).detach().view(rows, time, experts, latent)
     torch.testing.assert_close(kept, kept[:, :1].expand_as(kept), rtol=1e-4, atol=1e-4)
     scale = torch.tensor([0.0, 1 / 0.71])
-    assert ((kept[..., None] - scale).abs().min(-1).values < 1e-4).all()  # dropped, or scaled so that the mean stays
+    assert ((kept[..., None] - scale).abs().min(-1).values < 1e-4).all()  # dropped, or scaled to keep the mean
     masks = kept[:, 0] > 0
     assert 0.5 < masks.float().mean() < 0.9
-    assert len({tuple(mask.tolist()) for mask in masks.flatten(0, 1)}) == rows * experts  # another for each of both
-    assert not torch.equal(layer._experts(h)[1], layer._experts(h)[1])  # and for each batch
+    assert len({tuple(mask.tolist()) for mask in masks.flatten(0, 1)}) == rows * experts  # each row has its own mask
+    assert not torch.equal(layer._experts(h)[1], layer._experts(h)[1])  # and each batch
 
 
 def test_mixture_without_number_of_rows_masks_every_vector_separately() -> None:
@@ -89,7 +89,7 @@ def test_mixture_without_number_of_rows_masks_every_vector_separately() -> None:
 
 
 def test_network_passes_the_number_of_rows_to_the_mixture() -> None:
-    """In training the loss of a batch is that of its own rows, also where only the last positions are predicted."""
+    """Also if only the last positions are predicted."""
     torch.manual_seed(0)
     options = {"kind": "mixture", "experts": 2, "dropout": 0.5}
     config = AWDConfig(embedding=6, width=8, last_width=5, layers=2, readout=options)
@@ -114,14 +114,14 @@ def totals_gradients(
 @pytest.mark.skipif(not kernels.available(), reason="NO GPU WITH TRITON HERE: this test proves nothing")
 @pytest.mark.parametrize("dropout", [0.0, 0.29])
 def test_mixture_total_in_16_bits_on_gpu_equals_float32(dropout: float) -> None:
-    """Also recorded in a graph, where a replay draws other masks."""
+    """Also in a captured graph, whose replays draw new masks."""
     torch.manual_seed(0)
     layer = MixtureOfSoftmaxes(40, 1001, experts=5, latent=24, dropout=dropout).cuda()
     h = torch.randn(60, 40, device="cuda", requires_grad=True)
     targets = torch.randint(1001, (60,), device="cuda")
     targets[5] = IGNORE
     layer.rows = 4
-    if not dropout:  # two types need not draw the same masks
+    if not dropout:  # two data types may draw different masks
         found = []
         for narrow in (True, False):
             with torch.autocast("cuda", torch.bfloat16, enabled=narrow):
@@ -130,7 +130,7 @@ def test_mixture_total_in_16_bits_on_gpu_equals_float32(dropout: float) -> None:
         for a, b in zip(found[0][1:], found[1][1:], strict=True):
             assert (a - b).norm() < 0.03 * b.norm()
     with torch.autocast("cuda", torch.bfloat16):
-        layer.total(h, targets)  # makes the libraries ready
+        layer.total(h, targets)  # initializes the libraries
     torch.cuda.synchronize()
     graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     with torch.cuda.graph(graph, stream=stream), torch.autocast("cuda", torch.bfloat16):

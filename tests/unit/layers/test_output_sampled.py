@@ -1,4 +1,4 @@
-"""Sampled softmax and NCE: proposals, corrections, gradients, and that both learn the distribution that is there."""
+"""Sampled softmax and NCE: proposals, corrections and gradients; both learn the true distribution."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from nextword.layers.output.sampled import Proposal, SampledSoftmax
 from nextword.layers.output.softmax import FullSoftmax
 
 WIDTH, SIZE = 5, 14
-TEXT = np.repeat(np.arange(SIZE), np.arange(SIZE) ** 2)  # id 13 the commonest, id 0 never seen
+TEXT = np.repeat(np.arange(SIZE), np.arange(SIZE) ** 2)  # id 13 is the most frequent, id 0 never occurs
 
 
 def rows(number: int = 9) -> tuple[Tensor, Tensor]:
@@ -58,14 +58,14 @@ def test_sampled_softmax_of_all_words_equals_full_softmax() -> None:
 
 
 def test_sampled_softmax_equals_row_by_row_computation(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each row: its target and the words drawn, each once, logits less the log of the chance to be drawn."""
+    """Score target and distinct samples of each row by their logits minus the log of the sampling probability."""
     full = FullSoftmax(WIDTH, SIZE)
     layer = SampledSoftmax(full, SIZE, samples=4)
     layer.fit_vocabulary(TEXT)
     drawn = [13, 2, 13, 5]
     monkeypatch.setattr(layer.proposal, "draw", lambda number: torch.tensor(drawn)[:number])
     h, targets = rows()
-    targets[0] = 2  # drawn as well
+    targets[0] = 2  # also sampled
     z = full.logits(h) - torch.log(1 - (1 - layer.proposal.q) ** 4)
     expected = torch.zeros(())
     for row, target in zip(z, targets.tolist(), strict=True):
@@ -96,7 +96,7 @@ def test_nce_equals_row_by_row_computation(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("contrastive", [False, True])
 @pytest.mark.parametrize("proposal", ["unigram", "log-uniform"])
 def test_sampled_softmax_and_nce_learn_the_true_distribution(contrastive: bool, proposal: str) -> None:
-    """One context, and a distribution unlike the proposal. Without the correction it would be far off."""
+    """A single context with a distribution unlike the proposal, which a loss without correction would miss."""
     torch.manual_seed(0)
     truth = torch.softmax(torch.randn(SIZE), -1)
     full = FullSoftmax(1, SIZE, bias=False)
@@ -114,7 +114,7 @@ def test_sampled_softmax_and_nce_learn_the_true_distribution(contrastive: bool, 
     divergence = float((truth * (truth.log() - found)).sum())
     uniform = float((truth * (truth.log() + math.log(SIZE))).sum())
     assert divergence < 0.06 < 0.2 < uniform
-    if contrastive:  # and its sum over all words is what it was taken to be
+    if contrastive:  # NCE assumes this normalizer
         assert abs(float(torch.logsumexp(full.weight.detach(), 0)) - math.log(SIZE)) < 0.3
 
 

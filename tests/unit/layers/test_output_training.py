@@ -1,4 +1,4 @@
-"""Readouts in the real loop: prepared before the first step, saved, resumed, loaded without the text."""
+"""Readouts in the trainer: fitted before the first step, saved, resumed, and loaded without the text."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_readout_trains_saves_and_loads(kind: str, tmp_path: Path) -> None:
     model = {"width": 24, "readout": READOUTS[kind]}
     network, events = train_small_job(tmp_path / "run", "lstm", model, SIZE, train_ids, valid, **PHASE)
     nats = [event.values["valid"] for event in filter_events(events, "valid")]
-    assert nats[-1] < 0.8 * np.log(SIZE)  # validation is exact, so also for layers trained on samples
+    assert nats[-1] < 0.8 * np.log(SIZE)  # validation is exact, even for readouts trained on samples
     if kind != "mixture":
         buffers = [b for name, b in network.readout.named_buffers() if name.endswith("prepared")]
         assert [bool(b) for b in buffers] == [True]
@@ -74,7 +74,7 @@ def test_interrupted_run_resumes_bit_identically(kind: str, tmp_path: Path) -> N
 
 
 def test_class_softmax_takes_classes_from_the_training_text(tmp_path: Path) -> None:
-    """The commonest id is alone in its class, whatever its number."""
+    """The most frequent id is alone in its class, whatever its number."""
     ids = np.where(np.arange(4000) % 2, 31, np.arange(4000) % 39).astype(np.uint8)
     job = make_small_job(tmp_path / "run", "rnn", {"width": 8, "readout": {"kind": "classes"}}, SIZE, ids, **PHASE)
     Trainer(job).begin()
@@ -96,7 +96,7 @@ def test_unigram_bias_needs_a_readout_with_word_biases(tmp_path: Path) -> None:
     )
     trainer = Trainer(job)
     trainer.begin()
-    assert job.network.readout.output_bias.argmin() == SIZE - 1  # never seen
+    assert job.network.readout.output_bias.argmin() == SIZE - 1  # never occurs
 
 
 @pytest.mark.parametrize("slug", ["gru", "awd-lstm"])
@@ -110,7 +110,7 @@ def test_adaptive_readout_normalizes_in_other_networks(slug: str, tmp_path: Path
 
 
 def test_recipe_with_characters_in_and_out_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both sides are convolutions over characters: nothing in the network grows with the vocabulary but biases."""
+    """Input and output are character CNNs, so only biases grow with the vocabulary."""
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
     filters = "filters=[[1,8],[2,16],[3,16]]"
     recipe = load_recipe(

@@ -1,4 +1,4 @@
-"""Matrices in eight bits, and products for a few rows: against plain ones, by hand, through a file and a network."""
+"""Matrices in int8: rounding, products of a few rows, files and networks."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_quantize_rows_equals_hand_computation() -> None:
 
 @pytest.mark.parametrize("rows", [1, 3, 8, 9, 40])
 @pytest.mark.parametrize("size", [1, 4, 7, 130])
-@pytest.mark.parametrize("width", [37, 128])  # the second is for the compiled loop
+@pytest.mark.parametrize("width", [37, 128])  # the second one uses the compiled loop
 @torch.no_grad()
 def test_int8_linear_equals_product_with_rounded_matrix(rows: int, size: int, width: int) -> None:
     torch.manual_seed(rows)
@@ -75,7 +75,7 @@ def test_int8_network_approximates_the_original(cls: type, config: type, tmp_pat
     assert after.sum().item() == pytest.approx(before.sum().item(), rel=0.02)
     assert again.num_parameters() == parameters
     assert (tmp_path / "model.safetensors").stat().st_size < 0.5 * 4 * parameters
-    state, steps = again.initial(3), []  # one by one, through the compiled loop; at once, through torch
+    state, steps = again.initial(3), []  # single rows use the compiled loop, many rows use torch
     for t in range(11):
         log_p, state = again.step(ids[:, t], state)
         steps.append(log_p.gather(1, ids[:, t + 1 : t + 2]))

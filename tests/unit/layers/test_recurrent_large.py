@@ -1,4 +1,4 @@
-"""What a CPU does otherwise when there is much of it: masks from bits, averaged steps in pieces, layers in bf16."""
+"""Special CPU paths for large tensors: masks from random bits, chunked averaged steps, layers in bf16."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_reverse_padded_leaves_padding_in_place() -> None:
 
 def test_projection_suppresses_only_its_own_warning() -> None:
     layer, before, always = BiLSTM(3, 6, 2), list(warnings.filters), torch.is_warn_always_enabled()
-    torch.set_warn_always(True)  # else torch says it once in a process
+    torch.set_warn_always(True)  # otherwise torch warns once per process
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

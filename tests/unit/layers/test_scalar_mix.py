@@ -1,4 +1,4 @@
-"""The mix of layers against its formula, by hand."""
+"""The scalar mix of layers compared with its formula."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_scalar_mix_starts_as_the_mean() -> None:
 def test_scalar_mix_and_penalty_equal_formula() -> None:
     mix = ScalarMix(2, weight=0.1)
     with torch.no_grad():
-        mix.w.copy_(torch.tensor([0.0, math.log(3.0)]))  # shares 1/4 and 3/4
+        mix.w.copy_(torch.tensor([0.0, math.log(3.0)]))  # weights 1/4 and 3/4
         mix.gamma.fill_(2.0)
     torch.testing.assert_close(mix.shares, torch.tensor([0.25, 0.75]))
     torch.testing.assert_close(mix(LAYERS), torch.tensor([[[0.5, 1.0], [13.5, 2.0]]]))
@@ -31,7 +31,7 @@ def test_scalar_mix_and_penalty_equal_formula() -> None:
 
 
 def test_scalar_mix_normalizes_over_tokens_without_padding() -> None:
-    """Of the second layer, with its second token padding: 0 and 0. Of the first: 1 and 2, mean 1.5, deviation 0.5."""
+    """Without padding the first row holds 1 and 2: mean 1.5, deviation 0.5."""
     padding = torch.tensor([[True, False]])
     mixed = ScalarMix(1, norm=True)(LAYERS[:1], padding)
     torch.testing.assert_close(mixed[0, 0], torch.tensor([-1.0, 1.0]))
