@@ -57,7 +57,7 @@ def read(net: Any, ids: Tensor) -> Tensor:
 
 
 class Maxent:
-    """Weights λ of every context of up to two words with each word and class, in dictionaries instead of a hash table."""
+    """Weights λ of every context of up to two words with each word and class, without a hash table."""
 
     def __init__(self, classes: int) -> None:
         g = torch.Generator().manual_seed(3)

@@ -1,4 +1,4 @@
-"""The published sizes have the published numbers of parameters, counted without making the weights."""
+"""Parameter counts of the published sizes, computed on the meta device."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def counted(recipe: Recipe, **more: Any) -> int:
 
 
 def theirs(recipe: Recipe) -> int:
-    """What transformers makes of the same sizes, by their own names."""
+    """Count the parameters of the same model in transformers."""
     transformers = pytest.importorskip("transformers")
     model = recipe.model
     if recipe.slug == "xlnet":
@@ -55,7 +55,7 @@ def test_all_published_sizes_have_a_recipe() -> None:
 @pytest.mark.parametrize("name", RELEASED)
 def test_parameter_count_equals_released_weights(name: str) -> None:
     recipe = load_recipe(name)
-    unused = 2 * recipe.model["width"] if recipe.slug == "roberta" else 0  # positions there begin at 2
+    unused = 2 * recipe.model["width"] if recipe.slug == "roberta" else 0  # positions there start at 2
     assert counted(recipe) == recipe.reported["parameters"] == theirs(recipe) - unused
 
 
@@ -68,4 +68,4 @@ def test_parameter_count_of_shared_layers_equals_table_4_of_albert(share: str, n
     assert counted(recipe, sharing=share) / 1e6 == pytest.approx(narrow, abs=1.0)
     assert counted(recipe, sharing=share, embedding=768) / 1e6 == pytest.approx(
         wide, abs=2.5
-    )  # the paper counts no heads
+    )  # the paper does not count heads

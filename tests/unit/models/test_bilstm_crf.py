@@ -1,4 +1,4 @@
-"""The network of the tagger, and the head of tags over it and over others."""
+"""The network of the tagger, and the tag head over this and other networks."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_lexicon_of_words_never_splits_and_normalizes_digits() -> None:
     assert len(found.encode("won't well-known U.S.-led").ids) == 3
     ids = found.encode("2001-12-31 99.99 1996 1997").ids.tolist()
     assert 0 not in ids[:3]
-    assert ids[3] == 0  # 0000 was never seen, and 1996 is known as it is
+    assert ids[3] == 0  # the shape 0000 is unknown, and 1996 is in the vocabulary
     assert found.split_words("He can't, in 1996.") == ["He", "ca", "n't", ",", "in", "1996", "."]
     assert train_tokenizer({"kind": "lexicon", "size": 20}, ["a b"]).content()["nextword"].keys() == {
         *("version", "kind", "lower")
@@ -159,7 +159,7 @@ def test_pretrained_vectors_are_loaded_and_missing_ones_are_zero(tmp_path: Path)
 
 
 def test_tokens_are_words_only_if_boundaries_match() -> None:
-    """As word2vec reads them: a token is a word, and yet a row is not a sentence."""
+    """Tokens may equal words in number although rows are not sentences."""
     ids, starts, words = np.arange(5), np.array([0, 2, 5]), np.array([0, 1, 0, 1, 2])
     tags, pooled = np.zeros(5, np.int64), np.zeros(2, np.int64)
     text = TaggedExamples(ids, starts, pooled, words=words, word_starts=starts, tags=tags, packs=True)
@@ -168,7 +168,7 @@ def test_tokens_are_words_only_if_boundaries_match() -> None:
     assert SentenceBatches().batch(replace(text, packs=False), np.arange(2), 0).target_positions is None
     assert not replace(
         text, starts=np.array([0, 3, 5])
-    ).tokens_are_words  # as many tokens as words, but they are not the same
+    ).tokens_are_words  # as many tokens as words, but with other boundaries
 
 
 def test_tokenizer_that_splits_words_raises() -> None:

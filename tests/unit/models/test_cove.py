@@ -1,4 +1,4 @@
-"""CoVe through training, files and transfer: what stays fixed, what can be written, and what a classifier reads."""
+"""CoVe in training, files and transfer: fixed vectors, the output vocabulary, and the input of a classifier."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def lm(place: Path) -> Any:
 
 
 def test_pretrained_vectors_are_copied_and_fixed(place: Path, lm: Any) -> None:
-    """After training: those of the file to the bit, zeros for what it lacks, and no parameter among them."""
+    """After training they equal the file bit for bit, are zero for missing words, and are no parameters."""
     given = read_vectors(place / "vectors.txt")
     network = lm.network
     words = [piece.decode().strip() for piece in lm.tokenizer.pieces]
     np.testing.assert_array_equal(network.vectors.numpy(), given.matrix_of(words))
     assert not network.vectors[words.index("banko")].any()
     assert not network.vectors[list(lm.tokenizer.special.values())].any()
-    assert network.vectors[words.index("never")].any()  # in no text, and known nevertheless
+    assert network.vectors[words.index("never")].any()  # occurs in no text, but is known
     assert all(p.shape != network.vectors.shape for p in network.parameters())
 
 
@@ -110,7 +110,7 @@ def test_run_loads_without_the_vector_file(place: Path, lm: Any, tmp_path: Path)
 
 
 def test_run_resumes_without_the_vector_file(place: Path, tmp_path: Path) -> None:
-    """Vectors are in the state, too: to resume nothing is read again."""
+    """The saved state contains the vectors, so that resuming reads no file."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_bytes((place / "vectors.txt").read_bytes())
     asked = iter(range(100))
@@ -123,7 +123,7 @@ def test_run_resumes_without_the_vector_file(place: Path, tmp_path: Path) -> Non
 
 
 def test_n_best_translations_copy_unknown_words_like_the_best_one(lm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It writes nothing but unknown words, from a source with one that nobody can write."""
+    """With a model that generates only unknown words, from a source with an unknown word."""
     real = lm.network.readout.log_probs
 
     def always(h: torch.Tensor) -> torch.Tensor:
@@ -225,7 +225,7 @@ def test_texts_of_a_pair_are_encoded_separately(place: Path) -> None:
 
 
 def test_interrupted_run_resumes_bit_identically(place: Path) -> None:
-    """Batch norm has a memory of its own, and that is saved, too."""
+    """The running statistics of batch norm are saved, too."""
     changes = ["phase.0.epochs=2"]
     moved(place, "straight", changes=changes)
     asked = iter(range(100))
@@ -270,7 +270,7 @@ def test_invalid_task_setting_raises_before_the_folder_exists(place: Path, chang
 
 
 def test_widths_equal_those_of_the_paper() -> None:
-    """600 numbers for a word beside 300 of GloVe."""
+    """CoVe has 600 dimensions next to the 300 of GloVe."""
     vocabulary = nextword.core.types.Vocabulary(50, 1, {"<unk>": 0}, 1)
     network = CoVe(CoVeConfig(), vocabulary)
     assert network.widths == [300, 600, 600, 900]

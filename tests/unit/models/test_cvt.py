@@ -1,4 +1,4 @@
-"""The network of cross-view training and its heads: who sees what, who learns from whom, and how much is dropped."""
+"""The network of cross-view training and its heads: input of each view, gradients, and dropout."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_widths_equal_those_of_the_paper() -> None:
 
 
 def test_bilstm_equals_two_separate_lstms() -> None:
-    """Its halves are those of two LSTMs in one direction, of which the second reads each row from its end."""
+    """Its halves equal two unidirectional LSTMs, the second of which reads each row backward."""
     torch.manual_seed(0)
     both, x = BiLSTM(5, 8, 3), torch.randn(2, 4, 5)
     there = torch.tensor([[True] * 4, [True, True, False, False]])

@@ -1,4 +1,4 @@
-"""Cross-view training of a translator: what it writes is a target, who learns from it, and whose turn it is."""
+"""Cross-view training of a translator: generated targets, gradients, and alternating batches."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def network(**more: Any) -> CVTSeq2Seq:
     own = {"width": 10, "embedding": 6, "encoder_width": 5, "dropout": 0.5, **more}
     made = CVTSeq2Seq(CVTSeq2SeqConfig(**own), VOCABULARY)
     with torch.no_grad():
-        made.readout.matrix.mul_(20)  # what it says is not all alike
+        made.readout.matrix.mul_(20)  # large weights, so that predictions differ
     return made
 
 
@@ -126,7 +126,7 @@ def test_future_view_does_not_see_the_previous_word() -> None:
     other = ids.clone()
     other[:, 2] = 9
     before, after = (made.auxiliary(Inputs(x, source=sources()))["future"][0] for x in (ids, other))
-    torch.testing.assert_close(before[:, :2], after[:, :2])  # y_3 is said at 1, of which y_2 is not yet known
+    torch.testing.assert_close(before[:, :2], after[:, :2])  # position 1 predicts y_3 without knowing y_2
     assert (before[:, 2:] - after[:, 2:]).abs().max() > 1e-6
 
 
@@ -134,7 +134,7 @@ def test_future_view_does_not_see_the_previous_word() -> None:
 
 
 def stream(texts: list[list[int]]) -> Stream:
-    """A document each, of which a sentence begins at every 2."""
+    """One document per list, in which every 2 starts a sentence."""
     documents = np.zeros(len(texts), ROW)
     documents["start"] = np.cumsum([0, *(len(one) + 1 for one in texts[:-1])])
     ids = np.array([id for one in texts for id in (*one, END)], np.uint8)

@@ -1,4 +1,4 @@
-"""Two language models, one from each side: neither sees what it is to say, and both together are what is trained."""
+"""The forward and backward language models of ELMo: what each sees, and their joint loss."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ IDS = torch.tensor([[1, 2, 3, 4, 5, 2, 6, 1], [1, 7, 8, 9, 10, 11, 3, 1]])
 
 
 def log_probs(network: ELMo, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """log p of every word at each place, from the left and from the right, laid at the place that is predicted."""
+    """Return log p of every word at each predicted position, of the forward and of the backward model."""
     with torch.no_grad():
         layers, _ = network.both(Inputs(torch.cat([ids, ids.flip(1)])), None)
         forward, backward = network.readout.log_probs(layers[-1]).chunk(2)
-    return forward[:, :-1], backward.flip(1)[:, 1:]  # of places 1 … T−1, and of places 0 … T−2
+    return forward[:, :-1], backward.flip(1)[:, 1:]  # of positions 1 … T−1, and of positions 0 … T−2
 
 
 @pytest.mark.parametrize("at", range(8))
@@ -56,10 +56,10 @@ def test_neither_side_sees_the_future(at: int) -> None:
     other = IDS.clone()
     other[:, at] = torch.tensor([9, 2])
     (before, after), (changed, turned_round) = log_probs(network, IDS), log_probs(network, other)
-    for place in range(1, 8):  # the forward model's guess for this place: from places before it alone
+    for place in range(1, 8):  # the forward model depends only on earlier positions
         same = torch.equal(before[:, place - 1], changed[:, place - 1])
         assert same == (at >= place), place
-    for place in range(7):  # the backward model's: from places after it alone
+    for place in range(7):  # the backward model depends only on later positions
         same = torch.equal(after[:, place], turned_round[:, place])
         assert same == (at <= place), place
 
@@ -83,11 +83,11 @@ def test_both_directions_at_once_equal_each_alone() -> None:
     for both, one, other, pair in zip(together, forward, backward, words, strict=True):
         torch.testing.assert_close(both, torch.cat([one, other]))
         torch.testing.assert_close(pair, torch.cat([one, other.flip(1)], -1))
-    torch.testing.assert_close(words[0][..., :6], words[0][..., 6:])  # letters know no side
+    torch.testing.assert_close(words[0][..., :6], words[0][..., 6:])  # characters are read independently of direction
 
 
 def test_joint_loss_equals_sum_of_both_directions() -> None:
-    """J, by scoring each direction by itself."""
+    """The joint loss J, computed by scoring each direction separately."""
     network, _ = made()
     rows = torch.cat([IDS, IDS.flip(1)])
     batch = replace(next(forward_and_backward_batches(Rows(2, 7), IDS.numpy().ravel(), 0)), reset_state=True)
@@ -108,7 +108,7 @@ def test_joint_loss_equals_sum_of_both_directions() -> None:
 
 
 def test_forward_and_backward_batches_read_from_both_ends() -> None:
-    """As the objective draws it."""
+    """As the objective reads them."""
     found = list(islice(forward_and_backward_batches(Rows(1, 3), np.arange(7), 0), 3))
     shown = [(batch.inputs.ids.tolist(), batch.targets.tolist(), batch.reset_state) for batch in found]
     assert shown == [
@@ -152,7 +152,7 @@ def test_layers_are_independent_of_padding_and_other_rows() -> None:
 
 
 def test_word_in_two_contexts_has_two_vectors() -> None:
-    """Seed of all this: one spelling, two vectors; but not among the letters alone."""
+    """The contextual layers differ; the character layer does not."""
     network, tokenizer = made()
     (found,) = CausalLM(network, tokenizer).embed_words(["the cat sat on the mat"], "all")
     first, second = found.vectors[:, 0], found.vectors[:, 4]
@@ -189,7 +189,7 @@ def test_embed_words_truncates_long_words_and_accepts_empty_texts() -> None:
     network, tokenizer = made()
     lm = CausalLM(network, tokenizer)
     long, longer, shorter = lm.embed_words([["x" * 48], ["x" * 48 + "yz"], ["x" * 47]], "all")
-    torch.testing.assert_close(long.vectors, longer.vectors)  # of 50 places 48 are letters
+    torch.testing.assert_close(long.vectors, longer.vectors)  # 48 of 50 positions are characters
     assert not torch.allclose(long.vectors[0], shorter.vectors[0])
     nothing, none, something = lm.embed_words(["", [], "cat"], "all")
     assert nothing.vectors.shape == none.vectors.shape == (3, 0, 12)
@@ -212,7 +212,7 @@ def test_words_beyond_the_output_vocabulary_score_as_unknown() -> None:
 
 def test_spellings_omit_the_leading_space() -> None:
     assert _without_spaces([b"\n", b" cat", b","]) == [b"\n", b"cat", b","]
-    pieces = [b" the", b"the"]  # sub-words, of which that space is a part
+    pieces = [b" the", b"the"]  # subwords, whose space is part of the piece
     assert _without_spaces(pieces) == pieces
     network, _ = made()
     spelled = network.embedding.cnn.spellings[3].tolist()

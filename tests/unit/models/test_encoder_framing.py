@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and ALBERT as networks of this package: what layers share, files, frames, marks, and refusals."""
+"""BERT, RoBERTa and ALBERT: shared layers, files, frames, special tokens, and errors."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.support.small_encoders import SLUGS, VOCABULARY, assert_close, make_e
 
 
 def test_shared_layers_equal_unshared_layers_with_equal_weights() -> None:
-    """As many weights as they must be, and unshared layers with the same weights are the shared one."""
+    """Also checks the number of weights."""
     networks = {share: make_encoder("albert", sharing=share) for share in ("none", "attention", "feed-forward", "all")}
     counts = {share: sum(p.numel() for p in n.parameters()) for share, n in networks.items()}
     attend = 4 * (24 * 24 + 24) + 2 * 24
@@ -38,7 +38,7 @@ def test_shared_layers_equal_unshared_layers_with_equal_weights() -> None:
         networks[share].load_state_dict(named)
         for a, b in zip(networks[share].hidden(inputs, None)[0], want, strict=True):
             assert_close(a, b)
-    with torch.no_grad():  # and the layers are indeed apart
+    with torch.no_grad():  # and unshared layers are independent
         networks["none"].attending[1].attention.out.weight.mul_(2.0)
     assert (networks["none"].hidden(inputs, None)[0][1] - want[1]).abs().max() == 0
     assert (networks["none"].hidden(inputs, None)[0][2] - want[2]).abs().max() > 1e-3
@@ -80,7 +80,7 @@ def test_marks_are_found_by_names_of_bert_and_roberta() -> None:
     assert Marks.of(VOCABULARY) == Marks(cls=2, sep=3, mask=4, pad=1)
     special = {"<s>": 0, "<pad>": 1, "</s>": 2, "<unk>": 3, "<mask>": 50264}
     assert Marks.of(Vocabulary(50265, 0, special)) == Marks(cls=0, sep=2, mask=50264, pad=1)
-    special = {"<pad>": 0, "<unk>": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "<s>": 7}  # ALBERT's file
+    special = {"<pad>": 0, "<unk>": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "<s>": 7}  # the file of ALBERT
     assert Marks.of(Vocabulary(30000, 2, special)) == Marks(cls=2, sep=3, mask=4, pad=0)
     with raises(Unsupported, ability="mask"):
         Marks.of(Vocabulary(50257, 0, {"<|endoftext|>": 0}))

@@ -1,4 +1,4 @@
-"""Frames written out token by token, cut, put in batches."""
+"""Frames token by token, their truncation, and batches of them."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_frame_of_empty_text_has_empty_span() -> None:
 
 
 def test_every_network_that_encodes_can_frame() -> None:
-    """Protocols are looked up by `isinstance`: one that lost `frame` would lose `embed` with it."""
+    """Protocols are checked with `isinstance`, so a network without `frame` would also lose `embed`."""
     for slug in MODELS:
         cls = model_class(slug)
         if hasattr(cls, "encode"):
@@ -167,7 +167,7 @@ def test_truncated_frames_fit_the_window() -> None:
 
 
 def test_networks_without_positions_do_not_truncate() -> None:
-    """A network of n-grams looks back a few words, yet reads texts of any length."""
+    """A feed-forward network reads texts of any length although it looks back only a few words."""
     for network in (NPLM(NPLMConfig(), VOCABULARY), LSTM(RecurrentConfig(8), VOCABULARY)):
         frame = network.frame(run_of(40), run_of(30))
         assert len(frame.ids) == 72
@@ -228,7 +228,7 @@ def test_batched_frames_equal_single_frames(kind: str) -> None:
 
 
 def test_combine_equals_hand_computation() -> None:
-    vectors = torch.tensor([[[1.0, 2.0], [10.0, 20.0]], [[3.0, 4.0], [30.0, 40.0]]])  # two examples of two frames
+    vectors = torch.tensor([[[1.0, 2.0], [10.0, 20.0]], [[3.0, 4.0], [30.0, 40.0]]])  # two examples
     assert combine("similar", vectors).tolist() == [[11.0, 22.0], [33.0, 44.0]]
     assert combine("choose", vectors) is vectors
     assert combine("classify", vectors[:, :1]).tolist() == [[1.0, 2.0], [3.0, 4.0]]

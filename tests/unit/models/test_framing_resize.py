@@ -1,4 +1,4 @@
-"""A network that grows by the tokens of its frames without changing what it knew, in memory and in files."""
+"""Adding embeddings for frame tokens keeps all other outputs, in memory and in files."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_resize_embeddings_keeps_known_outputs_bit_identical() -> None:
     )
     for old, new in zip(before, after, strict=True):
         assert torch.equal(old, new)
-    assert after[-2].shape == (3, SIZE)  # nothing new is ever predicted
+    assert after[-2].shape == (3, SIZE)  # new tokens are never predicted
     assert network.config == dataclasses.replace(GPT1Config(**SHAPE), extra_tokens=3)
     assert network.vocabulary.size == SIZE
 
@@ -76,7 +76,7 @@ def test_new_tokens_have_separate_embedding_rows() -> None:
     want = rows + network.positions.weight[:4]
     assert torch.equal(network.encode(Inputs(ids))[0][0][0], want)
     state = network.initial(1)
-    for i in range(4):  # and one by one, as they are read with a state
+    for i in range(4):  # and one by one with a state
         layers, state = network.encode(Inputs(ids[:, i : i + 1]), state)
         assert torch.equal(layers[0][0, 0], want[i])
 
@@ -110,7 +110,7 @@ def test_gradients_reach_new_and_old_embedding_rows() -> None:
 
 
 def test_training_with_task_and_language_loss_updates_all_weights() -> None:
-    """L₃ = L₂ + λ L₁ (eq. 5), λ = 0.5, as fine-tuning will put the parts together."""
+    """L₃ = L₂ + λ L₁ (eq. 5) with λ = 0.5, as in fine-tuning."""
     network = resize_embeddings(make_gpt1(), 3).train()
     head = nn.Linear(24, 2)
     optimizer = torch.optim.Adam([*network.parameters(), *head.parameters()], 0.01)
@@ -189,7 +189,7 @@ def test_resized_run_saves_and_loads(tmp_path: Path, words: Any) -> None:
         assert torch.equal(ours, theirs)
     (tmp_path / "torn").mkdir()
     network.save(tmp_path / "torn")
-    with pytest.raises(RunError):  # saved grown, described as not
+    with pytest.raises(RunError):  # saved with extra tokens, loaded without
         GPT1.load(tmp_path / "torn", plain.network.config, plain.network.vocabulary)
 
 

@@ -1,4 +1,4 @@
-"""Beginning with another run (`init = RUN`): weights that fit, a network that grows, and what does not fit, told."""
+"""Initializing from another run (`init = RUN`): matching weights, added tokens, and errors for mismatches."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPEC = {"kind": "classic-bpe", "size": 100}
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A text, and in `run` a network trained on it for a few steps, with [model] extra_tokens = 0."""
+    """Write a text, and to `run` a network trained on it for a few steps, with [model] extra_tokens = 0."""
     place = tmp_path_factory.mktemp("begin")
     written(place / "text", TEXT)
     with pytest.MonkeyPatch.context() as patch:
@@ -60,7 +60,7 @@ def learn(folder: Path, name: str, *args: Any, **options: Any) -> dict[str, torc
 
 
 def still(folder: Path, **model: Any) -> dict[str, Any]:
-    """A step of training that moves nothing to speak of, begun with the run."""
+    """Settings of one training step from the run with a negligible learning rate."""
     return {
         "init_from": str(folder / "run"),
         "model": {**SHAPE, **model},
@@ -71,7 +71,7 @@ def still(folder: Path, **model: Any) -> dict[str, Any]:
 def refused(folder: Path, *args: Any, **options: Any) -> str:
     with pytest.raises(NextwordError) as told:
         learn(folder, "refused", *args, **{"init_from": str(folder / "run"), **options})
-    assert not (folder / "refused").exists()  # told before there is a folder
+    assert not (folder / "refused").exists()  # raised before the folder exists
     return str(told.value)
 
 
@@ -81,7 +81,7 @@ def test_phase_with_init_starts_from_the_weights_of_the_run(folder: Path) -> Non
     fresh = build_network(recipe_of(folder), load_tokenizer(folder / "run" / "tokenizer.json")).state_dict()
     assert here.keys() == there.keys() == fresh.keys()
     assert all(torch.equal(here[name], there[name]) for name in there)
-    assert not all(torch.equal(fresh[name], there[name]) for name in there)  # there was something to begin with
+    assert not all(torch.equal(fresh[name], there[name]) for name in there)  # not just the initial weights
 
 
 def test_recipe_with_extra_tokens_resizes_the_run(folder: Path) -> None:
@@ -93,7 +93,7 @@ def test_recipe_with_extra_tokens_resizes_the_run(folder: Path) -> None:
     assert rows.shape == (3, SHAPE["width"])
     assert 0.5 * SPREAD < rows.std() < 1.5 * SPREAD
     again = learn(folder, "grown-again", **still(folder, extra_tokens=3))
-    assert torch.equal(again["extra.weight"], rows)  # drawn by the phase's seed
+    assert torch.equal(again["extra.weight"], rows)  # drawn with the seed of the phase
     other = learn(folder, "grown-otherwise", **still(folder, extra_tokens=3), seed=2)
     assert not torch.equal(other["extra.weight"], rows)
 
@@ -106,12 +106,12 @@ def test_resized_run_keeps_its_rows_and_resizes_further(folder: Path) -> None:
     more = learn(folder, "grown5", **options)["extra.weight"]
     assert torch.equal(more[:3], rows)
     assert more.shape == (5, SHAPE["width"])
-    said = refused(folder, init_from=str(folder / "grown3"))  # and rows are never dropped in silence
+    said = refused(folder, init_from=str(folder / "grown3"))  # and rows are never dropped silently
     assert "extra.weight is (3, 24)" in said
 
 
 def test_resized_run_resumes_bit_identically(folder: Path) -> None:
-    """The state of the phase, not the run that it began with, has the last word."""
+    """Resuming loads the state of the phase, not the initial run."""
     options = {**still(folder, extra_tokens=3), "optimizer": {"kind": "adam", "rate": 0.01}, "steps": 4}
     whole = learn(folder, "whole", **options)
     asked = iter([False, True])
@@ -146,7 +146,7 @@ def test_init_with_another_tokenizer_raises_before_comparing_shapes(folder: Path
 
 
 def test_init_with_another_vocabulary_of_equal_size_raises(folder: Path) -> None:
-    """Every shape would fit, and every id would mean something else."""
+    """All shapes match, but every id has another meaning."""
     theirs = load_tokenizer(folder / "run" / "tokenizer.json")
     other = relearnt(len(theirs))
     assert len(other) == len(theirs)
@@ -156,7 +156,7 @@ def test_init_with_another_vocabulary_of_equal_size_raises(folder: Path) -> None
 
 
 def relearnt(size: int) -> Tokenizer:
-    """A tokenizer of just this size, of other words."""
+    """Train a tokenizer of exactly this size on other words."""
     words = " ".join(f"{a}{b}{c}" for a in "bdfgkl" for b in "aeiou" for c in "mnprst")
     return train_tokenizer({**SPEC, "size": size}, [words] * 5)
 

@@ -1,4 +1,4 @@
-"""GLM's published sizes have the published numbers of parameters, as far as those are given."""
+"""Parameter counts of the published sizes of GLM, where the paper gives them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_parameter_count_equals_published_count(name: str) -> None:
     with torch.device("meta"):
         ours = cls(cls.Config(**model), Vocabulary(recipe.tokenizer["size"], 0)).num_parameters()
     width, layers, size = model["width"], model["layers"], recipe.tokenizer["size"]
-    block = 12 * width**2 + 13 * width  # four matrices of attention, eight of the feed-forward part; biases and norms
+    block = 12 * width**2 + 13 * width  # attention (4 d²) and feed-forward (8 d²), plus biases and norms
     assert ours == layers * block + 2 * width + (size + 3) * width + 2 * (model["window"] + 1) * width
-    rounded = 0.05 if ours > 1e9 else 0.01  # they say 2B and 10B
+    rounded = 0.05 if ours > 1e9 else 0.01  # published as 2B and 10B
     assert ours == pytest.approx(recipe.reported["parameters"], rel=rounded)

@@ -1,4 +1,4 @@
-"""The published sizes have the published numbers of parameters, counted without making the weights."""
+"""Parameter counts of the published sizes, computed on the meta device."""
 
 from __future__ import annotations
 

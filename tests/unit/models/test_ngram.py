@@ -1,4 +1,4 @@
-"""The n-gram as a model of nextword: recipes, tokenizers, mixtures, the cache, bad input, and being interrupted."""
+"""The n-gram model: recipes, tokenizers, mixtures, the cache, invalid input, and interruption."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def sentences(seed: int, lines: int) -> str:
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A corpus of three files, each one document of lines."""
+    """Write a corpus of three files, each a single document of lines."""
     parts = {"train": sentences(0, 200), "valid": sentences(1, 40), "test": sentences(2, 20)}
     return corpus_of(tmp_path_factory.mktemp("corpus") / "animals", **parts)
 
@@ -88,7 +88,7 @@ def trained(
 
 @pytest.fixture(scope="module")
 def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run of order 3 over words; not to be changed."""
+    """A finished run of order 3 over words, which tests must not change."""
     base = tmp_path_factory.mktemp("plain")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(base / "cache"))
@@ -96,7 +96,7 @@ def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def assert_works(folder: Path, sample: str = "the cat sees") -> None:
-    """Loads, scores as the sum of its steps, which are distributions, and writes in every way."""
+    """Assert that the run loads, scores texts as the sum of normalized steps, and generates with every strategy."""
     manifest = RunFolder.open(folder).manifest
     assert manifest["finished"]
     assert manifest["parameters"] > 0
@@ -154,19 +154,19 @@ def test_ngram_with_wordpieces_uses_end_as_boundary(text: Path, tmp_path: Path) 
 
 
 def test_literal_special_tokens_in_text_are_ordinary_or_unknown_words(tmp_path: Path) -> None:
-    """As tokens/words.py has it: `<unk>` and `<eos>` are the unknown word; `<s>` and `</s>` are words like others."""
+    """`<unk>` and `<eos>` are the unknown word; `<s>` and `</s>` are ordinary words."""
     corpus = corpus_of(tmp_path / "marks", train="a <unk> b\n<s> a b </s>\na <eos> b\n" * 3, valid="a b\n", test="b\n")
     lm = nextword.load(trained(tmp_path / "run", corpus, order=2, estimator={"kind": "additive"}), device="cpu")
     words = lm.tokenizer
     assert sorted(words.words) == ["</s>", "<s>", "a", "b"]
     assert words.encode("a <unk> <eos> \n").ids.tolist() == [*words.encode("a").ids, 0, 0, words.begin]
     p = {word: guess.probability for guess in lm.next("a", k=6) for word in [guess.text]}
-    # After a: b 3, <unk> 3 and 3 more that were written <eos>; 9 in all, and one more for each of six
+    # After a: b 3, <unk> 3, and <eos> 3, read as <unk>; 9 in total, plus one for each of six words
     assert p == pytest.approx(
         {"<unk>": 7 / 15, "b": 4 / 15, "a": 1 / 15, "<s>": 1 / 15, "</s>": 1 / 15, "<eos>": 1 / 15}
     )
     first = {guess.text: guess.probability for guess in lm.next("", k=6)}
-    assert first["<s>"] == pytest.approx(4 / 15)  # three lines of nine open with that word
+    assert first["<s>"] == pytest.approx(4 / 15)  # three of nine lines start with that word
     assert first["a"] == pytest.approx(7 / 15)
 
 
@@ -186,7 +186,7 @@ def test_mixture_scores_no_worse_than_its_better_part(cache: int, text: Path, pl
     network = nextword.load(mixed, device="cpu").network
     assert len(network.weights) == 3 + bool(cache)
     assert network.weights.sum() == pytest.approx(1, abs=1e-9)
-    assert network.window == (None if cache else 4)  # of the longest part
+    assert network.window == (None if cache else 4)  # of the part with the highest order
     ids = load_tokenizer(plain / "tokenizer.json").encode((text / "valid.txt").read_text()).ids
     parts = [mean_nats(plain, ids), mean_nats(five, ids)]
     assert mean_nats(mixed, ids) <= min(parts) + 1e-5

@@ -1,4 +1,4 @@
-"""Which layers learn, and how fast: groups of every network, discounted rates, and layers that rest to the bit."""
+"""Parameter groups of every network, discounted learning rates, and frozen layers that do not change."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_groups_of_awd_lstm_with_and_without_head_are_its_layers() -> None:
     layer = ["bias_hh", "bias_ih", "weight_hh", "weight_ih"]
     layers = [[f"layers.{i}.{name}" for name in layer] for i in range(3)]
     network = made("awd-lstm", **AWD)
-    assert named(network) == [*layers, ["embedding.weight", "readout.bias"]]  # tied: as fastai groups it
+    assert named(network) == [*layers, ["embedding.weight", "readout.bias"]]  # tied: grouped as in fastai
     untied = made("awd-lstm", **AWD, tied=False)
     assert named(untied) == [["embedding.weight"], *layers, ["readout.bias", "readout.weight"]]
     below = [[f"encoder.{name}" for name in group] for group in layers]
@@ -89,7 +89,7 @@ def test_groups_of_every_network_contain_each_weight_once(slug: str) -> None:
     found = [p for group in groups(network) for p in group]
     assert {id(p) for p in found} == {id(p) for p in network.parameters()}
     assert len(found) == len(list(network.parameters()))
-    assert len(groups(network)) >= min(len(network.widths), 2)  # tables of vectors are one
+    assert len(groups(network)) >= min(len(network.widths), 2)  # word-vector models have one group
 
 
 # ------------------------------------------------------------------------------------------------ rates
@@ -111,7 +111,7 @@ def job_phase(optimizer: dict[str, Any], **rest: Any) -> Any:
 
 
 def test_sgd_step_uses_the_rate_of_each_group() -> None:
-    """Of SGD whose gradients are all ones: each weight moves by its own rate."""
+    """With SGD and gradients of one each weight moves by the rate of its group."""
     network = made("lstm", width=4)
     optimizer = make_optimizer(
         network.parameters(), {"kind": "sgd", "rate": 1.0, "layer_discount": 2.0}, groups(network)
@@ -186,7 +186,7 @@ def test_frozen_groups_do_not_change(tmp_path: Path, optimizer: dict[str, Any], 
     after = copy_weights(made.network)
     moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert moved == ({"embedding", "layers", "readout"} if moves == {"all"} else moves)
-    assert all(p.requires_grad for p in made.network.parameters())  # the next phase may want it
+    assert all(p.requires_grad for p in made.network.parameters())  # the next phase may train it
 
 
 def test_trainable_groups_get_unchanged_gradients() -> None:
@@ -216,7 +216,7 @@ def test_frozen_network_has_one_trainable_group() -> None:
     assert learning.frozen == []
     assert (
         TrainableLayers(network, job_phase({"kind": "adam"}, trainable_groups=9)).layers == learning.layers
-    )  # more than there are
+    )  # more groups than exist
     with learning.freeze_others():
         pass
     assert not any(p.requires_grad for p in network.encoder.parameters())
@@ -279,7 +279,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("slug", list(SPECS))
 def test_gradual_unfreezing_works_over_every_encoder(place: Path, slug: str) -> None:
-    """Layer-wise rates and unfreezing are of no one network: each phase moves what it should, and no more."""
+    """Each phase updates exactly its trainable groups."""
     recipe, data = str(place / "stages.toml"), str(place / "color.csv")
     before: dict[str, Tensor] = {}
     moved: list[set[str]] = []
@@ -306,7 +306,7 @@ def event_network(plan: Any, folder: Path) -> TextHead:
 
 @pytest.mark.parametrize("stop_at", [2, 6, 8, 11])
 def test_run_interrupted_while_unfreezing_resumes_bit_identically(place: Path, tmp_path: Path, stop_at: int) -> None:
-    """Five steps a phase: in the first stage, in the second, and at the seams between them."""
+    """Five steps per phase: stop within the first phase, within the second, and between them."""
     recipe, data = str(place / "stages.toml"), str(place / "color.csv")
     transfer.run(recipe, place / "bert", data, tmp_path / "whole", device="cpu")
     seen = 0

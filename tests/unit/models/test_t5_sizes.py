@@ -1,4 +1,4 @@
-"""T5's published sizes have the released numbers of parameters, counted without making the weights."""
+"""Parameter counts of the published sizes of T5, computed on the meta device."""
 
 from __future__ import annotations
 
