@@ -26,10 +26,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.causal import VALIDATION_TOKENS, Blocks
+from nextword.batching.causal import Blocks
 from nextword.batching.settings import require_count, require_number
 from nextword.batching.token_stream import SENTENCE, Stream
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import IGNORE, Batch, Inputs
 from nextword.tokenizers.special_tokens import PieceMarks
 
@@ -59,12 +59,8 @@ class Blanks:
         require_number("objective.min_generated", self.min_generated, 0, 1, exclude_low=True)
         require_number("objective.short_fraction", self.short_fraction, 0, 1)
         if len(self.mix) != 3 or not all(weight >= 0 for weight in self.mix) or not sum(self.mix) > 0:
-            raise InvalidSetting(
-                f"objective.tokens, sentences and document = {', '.join(map(str, self.mix))} are weights. Expected "
-                "three numbers of at least 0, not all 0.",
-                key="objective.tokens",
-                value=self.mix,
-            )
+            problem = f"is a weight of {self.mix}. Weights must be at least 0, and not all 0."
+            raise invalid("objective.tokens", self.mix[0], problem)
         require_count("batches.length", self.length, least=MIN_TEXT + 1)
         Blocks(self.rows, self.length, self.order)  # checks rows and order
 
@@ -83,16 +79,8 @@ class Blanks:
 
     def validation_batches(self, text: Stream, marks: PieceMarks) -> Iterator[Batch]:
         """Full rows only."""
-        size = self.length - 1
-        rows, blocks = max(1, VALIDATION_TOKENS // size), len(text.ids) // size
-        if not blocks:
-            raise DataError(
-                f"The held-out text has {len(text.ids)} tokens, but one row needs {size}. Use more text, or shorter "
-                "rows (--set phase.0.batches.length=…)."
-            )
-        for at in range(0, blocks, rows):
-            places = np.arange(at * size, min(at + rows, blocks) * size).reshape(-1, size)
-            yield self.batch(text, places, np.random.default_rng([BLANK_VALIDATION_SEED, at]), marks, 0)
+        for first, places in self.blocks.validation_places(len(text.ids)):
+            yield self.batch(text, places, np.random.default_rng([BLANK_VALIDATION_SEED, first]), marks, 0)
 
     def batch(self, text: Stream, places: np.ndarray, rng: np.random.Generator, marks: PieceMarks, epoch: int) -> Batch:
         """The rows of text at these places (R, n), with pieces removed."""

@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from nextword.batching.settings import require_bool, require_choice, require_count, require_number
-from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.errors import DataError, invalid
 from nextword.core.types import Batch, Inputs
 
 
@@ -77,6 +77,11 @@ class Rows:
             step += 1
 
 
+def validation_rows(ids: np.ndarray) -> Rows:
+    """Few long rows, so that nearly every token of held-out text has its full context."""
+    return Rows(rows=max(1, min(10, len(ids) // 500)), length=128)
+
+
 def _table(ids: np.ndarray, rows: int) -> np.ndarray:
     """(rows, columns); the last tokens, fewer than `rows`, are dropped."""
     return ids[: len(ids) // rows * rows].reshape(rows, -1)
@@ -126,9 +131,8 @@ class Variable:
     def batches_per_epoch(self, ids: np.ndarray) -> int:
         """Expected number of segments in an epoch."""
         columns = Rows(self.rows, self.length).columns(ids)
-        mean = self.length * (1 - self.half_probability / 2) - (
-            0.5 if self.length_std else 0
-        )  # drawn lengths are rounded down
+        rounding = 0.5 if self.length_std else 0  # drawn lengths are rounded down
+        mean = self.length * (1 - self.half_probability / 2) - rounding
         return max(1, round((columns - 1) / mean))
 
     def segments(self, columns: int, seed: int, epoch: int) -> list[Segment]:
@@ -197,26 +201,19 @@ class Shifted:
         require_bool("batches.overlapping", self.overlapping)
         require_count("batches.shift", self.shift)
         if self.shift > self.length:
-            raise InvalidSetting(
-                f"batches.shift = {self.shift} exceeds length = {self.length}, so windows would skip tokens. Choose a "
-                "smaller one.",
-                key="batches.shift",
-                value=self.shift,
-            )
+            raise invalid("batches.shift", self.shift, f"exceeds length = {self.length}, so windows would skip tokens.")
         common = math.gcd(self.shift, self.length)
         if not self.overlapping and common > 1:
-            raise InvalidSetting(
-                f"batches.shift = {self.shift} and length = {self.length} have the common factor {common}, so a "
-                f"token would stand at only {self.length // common} of {self.length} places. Choose a coprime "
-                "number, such as 1, or overlapping = true.",
-                key="batches.shift",
-                value=self.shift,
+            problem = (
+                f"and length = {self.length} have the common factor {common}, so a token would stand at only "
+                f"{self.length // common} of {self.length} places. Set a coprime number or overlapping = true."
             )
+            raise invalid("batches.shift", self.shift, problem)
 
     def batches_per_epoch(self, ids: np.ndarray) -> int:
         """Batches in an epoch: exact for overlapping windows, otherwise the mean over all shifts."""
         if self.overlapping:
-            return self._num_windows(ids) // self.rows
+            return _num_windows(ids, self.rows, self.length, self.shift) // self.rows
         return max(1, round(self._segments_per_cycle(Rows(self.rows).columns(ids)) / self.length))
 
     def batches(self, ids: np.ndarray, seed: int, step: int) -> Iterator[Batch]:
@@ -254,29 +251,35 @@ class Shifted:
 
     # All shifts in one epoch
 
-    def _num_windows(self, ids: np.ndarray) -> int:
-        """Windows in the text, each with a token after it."""
-        count = max(0, (len(ids) - 1 - self.length) // self.shift + 1)
-        if count < self.rows:
-            raise _too_few_windows(count, self.length, self.rows)
-        return count
-
     def _overlapping_batches(self, ids: np.ndarray, seed: int, step: int) -> Iterator[Batch]:
-        count, per_epoch = self._num_windows(ids), self.batches_per_epoch(ids)
-        places = np.arange(self.length + 1)
-        while True:
-            epoch, i = divmod(step, per_epoch)
-            chosen = permute(np.arange(i * self.rows, (i + 1) * self.rows), count, key=seed * 1_000_003 + epoch)
-            window = torch.from_numpy(ids[self.shift * chosen[:, None] + places].astype(np.int64))
+        for window, epoch in _shuffled_windows(ids, self.rows, self.length, self.shift, seed, step):
             yield Batch(Inputs(window[:, :-1]), window[:, 1:], reset_state=True, epoch=epoch)
-            step += 1
 
 
-def _too_few_windows(count: int, length: int, rows: int) -> DataError:
-    return DataError(
-        f"The text has {count} windows of {length} tokens and a next one, fewer than a batch of {rows}. Use more text, "
-        "or fewer rows (--set phase.0.batches.rows=…)."
-    )
+def _num_windows(ids: np.ndarray, rows: int, length: int, shift: int) -> int:
+    """Windows in a text, each with a token after it; an error if they do not fill a batch."""
+    count = max(0, (len(ids) - 1 - length) // shift + 1)
+    if count < rows:
+        raise DataError(
+            f"The text has {count} windows of {length} tokens and a next one, fewer than a batch of {rows}. Use more "
+            "text, or fewer rows (--set phase.0.batches.rows=…)."
+        )
+    return count
+
+
+def _shuffled_windows(
+    ids: np.ndarray, rows: int, length: int, shift: int, seed: int, step: int
+) -> Iterator[tuple[torch.Tensor, int]]:
+    """Yield the windows of each batch with the token after them (rows, length + 1), and the epoch.
+
+    The shuffle is a keyed permutation, computed where it is needed, so that it costs no memory however long the text.
+    """
+    count, offsets = _num_windows(ids, rows, length, shift), np.arange(length + 1)
+    while True:
+        epoch, i = divmod(step, count // rows)
+        chosen = permute(np.arange(i * rows, (i + 1) * rows), count, key=seed * 1_000_003 + epoch)
+        yield torch.from_numpy(ids[shift * chosen[:, None] + offsets].astype(np.int64)), epoch
+        step += 1
 
 
 # ------------------------------------------------------------------------------------------------ sliding windows
@@ -288,8 +291,7 @@ class Windows:
 
         text 0 1 2 3 4 5, context 3      0 1 2 → 3     1 2 3 → 4     2 3 4 → 5        shuffled in every epoch
 
-    The first `context` tokens of the text are never predicted. The shuffle is a keyed permutation, computed where it is
-    needed, so that it costs no memory however long the text.
+    The first `context` tokens of the text are never predicted.
     """
 
     length: ClassVar[int] = 0
@@ -301,21 +303,11 @@ class Windows:
         require_count("batches.context", self.context)
 
     def batches_per_epoch(self, ids: np.ndarray) -> int:
-        examples = len(ids) - self.context
-        if examples < self.rows:
-            raise _too_few_windows(max(examples, 0), self.context, self.rows)
-        return examples // self.rows
+        return _num_windows(ids, self.rows, self.context, shift=1) // self.rows
 
     def batches(self, ids: np.ndarray, seed: int, step: int) -> Iterator[Batch]:
-        per_epoch = self.batches_per_epoch(ids)
-        offsets = np.arange(self.context + 1)
-        while True:
-            epoch, i = divmod(step, per_epoch)
-            index = np.arange(i * self.rows, (i + 1) * self.rows)
-            starts = permute(index, len(ids) - self.context, key=seed * 1_000_003 + epoch)
-            window = torch.from_numpy(ids[starts[:, None] + offsets].astype(np.int64))
+        for window, epoch in _shuffled_windows(ids, self.rows, self.context, 1, seed, step):
             yield Batch(Inputs(window[:, :-1]), window[:, -1:], reset_state=True, epoch=epoch)
-            step += 1
 
 
 def permute(index: np.ndarray, size: int, key: int) -> np.ndarray:
@@ -404,6 +396,17 @@ class Blocks:
         blocks = np.stack([ids[start : start + self.length + 1] for start in starts.tolist()]).astype(np.int64)
         block = torch.from_numpy(blocks)
         return Batch(Inputs(block[:, :-1]), block[:, 1:], reset_state=True, epoch=epoch)
+
+    def validation_places(self, tokens: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Places (rows, length) of the full blocks of held-out text, batch by batch, and the first block's number."""
+        blocks, rows = tokens // self.length, max(1, VALIDATION_TOKENS // self.length)
+        if not blocks:
+            raise DataError(
+                f"The held-out text has {tokens} tokens, but one block needs {self.length}. Use more text, or shorter "
+                "blocks (--set phase.0.batches.length=…)."
+            )
+        for at in range(0, blocks, rows):
+            yield at, np.arange(at * self.length, min(at + rows, blocks) * self.length).reshape(-1, self.length)
 
     def validation_batches(self, ids: np.ndarray) -> Iterator[Batch]:
         """Predict every token but the first once; the last block may be shorter."""

@@ -9,17 +9,18 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from nextword.batching.causal import permute
 from nextword.batching.settings import require_bool, require_choice, require_count, require_number
 from nextword.batching.token_stream import SENTENCE, WORD, Stream
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
+from nextword.core.errors import DataError, Unsupported, invalid
 from nextword.core.jit import jit, mix_bits
 from nextword.core.types import IGNORE, Vocabulary
 from nextword.tokenizers.special_tokens import Marks
@@ -95,12 +96,8 @@ class Masking:
         require_bool("objective.whole_words", self.whole_words)
         require_count("objective.max_ngram", self.max_ngram, least=0)
         if self.mask_token_fraction + self.random_token_fraction > 1:
-            raise InvalidSetting(
-                f"objective.mask_token_fraction = {self.mask_token_fraction} and random_token_fraction = "
-                f"{self.random_token_fraction} add up to more than 1. BERT uses 0.8 and 0.1.",
-                key="objective.mask_token_fraction",
-                value=self.mask_token_fraction,
-            )
+            problem = f"and random_token_fraction = {self.random_token_fraction} add up to more than 1."
+            raise invalid("objective.mask_token_fraction", self.mask_token_fraction, problem)
         special = np.zeros(self.vocabulary.size, bool)
         special[list(self.vocabulary.special.values())] = True
         if special.all():
@@ -127,9 +124,7 @@ class Masking:
         targets = np.full(len(ids), IGNORE, np.int64)
         positions = np.zeros(room, np.int64)
         is_ordinary = ~self.special[ids]
-        runs = np.cumsum(
-            1 / np.arange(1, self.max_ngram + 1)
-        )  # cumulative weights of 1, 2, … words; empty without runs
+        runs = np.cumsum(1 / np.arange(1, self.max_ngram + 1))  # cumulative weights of 1, 2, … words, if there are runs
         whole = self.whole_words or self.max_ngram > 0
         odds = (self.mask_fraction, self.mask_token_fraction, self.mask_token_fraction + self.random_token_fraction)
         replacements = (self.marks.mask, self.ordinary)
@@ -324,6 +319,11 @@ def _ranges(first: np.ndarray, length: np.ndarray) -> np.ndarray:
     return np.repeat(first - ends + length, length) + np.arange(ends[-1] if len(ends) else 0)
 
 
+# ------------------------------------------------------------------------------------------------ layouts
+
+Result = TypeVar("Result")
+
+
 class Selection(NamedTuple):
     """The texts of one batch."""
 
@@ -333,35 +333,16 @@ class Selection(NamedTuple):
     chosen: np.ndarray  # (n,) which of them
 
 
-def select_rows(layout: Any, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
-    """One text per row, shuffled in every epoch. The remainder of the last batch is dropped."""
-    per_epoch = layout.batches_per_epoch(sentences)
-    while True:
-        epoch, i = divmod(step, per_epoch)
-        variant = epoch % static if static else epoch
-        texts = layout.texts(sentences, seed, variant)
-        index = np.arange(i * layout.rows, (i + 1) * layout.rows) % len(texts)
-        yield Selection(epoch, variant, texts, permute(index, len(texts), key=seed * 1_000_003 + epoch))
-        step += 1
-
-
-def select_once(layout: Any, sentences: Sentences) -> Iterator[Selection]:
-    """Every text once, in order; the last batch may have fewer rows."""
-    texts = layout.texts(sentences, 0, 0)
-    for at in range(0, len(texts), layout.rows):
-        yield Selection(0, 0, texts, np.arange(at, min(at + layout.rows, len(texts))))
-
-
-class RecentCache:
+class RecentCache(Generic[Result]):
     """Remember the last few results of a function of a text, compared by identity, and of some numbers."""
 
     SIZE = 4  # enough for the tables of the training text and of the held-out text
 
-    def __init__(self, make: Callable[..., Any]) -> None:
+    def __init__(self, make: Callable[..., Result]) -> None:
         self.make = make
-        self.entries: list[tuple[Any, tuple[Any, ...], Any]] = []
+        self.entries: list[tuple[object, tuple[int, ...], Result]] = []
 
-    def __call__(self, text: Any, *key: Any) -> Any:
+    def __call__(self, text: object, *key: int) -> Result:
         hits = [entry for entry in self.entries if entry[0] is text and entry[1] == key]
         entry = hits[0] if hits else (text, key, self.make(text, *key))
         self.entries = [entry, *(other for other in self.entries if other is not entry)][: self.SIZE]
@@ -403,11 +384,54 @@ def cut_pieces(first: np.ndarray, last: np.ndarray, room: int) -> tuple[np.ndarr
     return begin, np.minimum(last[stretch] - begin, room), stretch
 
 
+class MaskedLayout(Protocol):
+    """Which texts share a batch."""
+
+    @property
+    def length(self) -> int: ...  # tokens of the longest text
+    def batches_per_epoch(self, sentences: Sentences) -> int: ...
+    def selections(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]: ...
+    def validation_selections(self, sentences: Sentences) -> Iterator[Selection]: ...
+
+
+@dataclass(frozen=True)
+class TextPerRow(ABC):
+    """Layouts with one text per row, padded."""
+
+    rows: int = 256
+    length: int = 512  # tokens in a row, special tokens and padding included
+
+    @abstractmethod
+    def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
+        """The texts of an epoch. `variant` is the epoch, or the epoch modulo the number of static masks."""
+
+    def batches_per_epoch(self, sentences: Sentences) -> int:
+        """The same for every epoch, although the number of texts may vary a little."""
+        return max(1, len(self.texts(sentences, 0, 0)) // self.rows)
+
+    def selections(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
+        """Shuffled in every epoch. The remainder of the last batch is dropped."""
+        per_epoch = self.batches_per_epoch(sentences)
+        while True:
+            epoch, i = divmod(step, per_epoch)
+            variant = epoch % static if static else epoch
+            texts = self.texts(sentences, seed, variant)
+            index = np.arange(i * self.rows, (i + 1) * self.rows) % len(texts)
+            yield Selection(epoch, variant, texts, permute(index, len(texts), key=seed * 1_000_003 + epoch))
+            step += 1
+
+    def validation_selections(self, sentences: Sentences) -> Iterator[Selection]:
+        """Every text once, in order; the last batch may have fewer rows."""
+        texts = self.texts(sentences, 0, 0)
+        for at in range(0, len(texts), self.rows):
+            yield Selection(0, 0, texts, np.arange(at, min(at + self.rows, len(texts))))
+
+
 # ------------------------------------------------------------------------------------------------ full sentences
 
 
 @dataclass(frozen=True)
-class FullSentences:
+class FullSentences(TextPerRow):
     """Rows full of whole sentences (Liu et al. 2019, section 4.2).
 
         documents   a1 a2 a3 | b1 | c1 c2              sentences of three documents
@@ -421,10 +445,8 @@ class FullSentences:
     than a row is cut.
     """
 
-    rows: int = 256
-    length: int = 512  # tokens in a row, special tokens and padding included
     separate_documents: bool = False
-    _texts: Any = field(init=False, repr=False, compare=False)
+    _texts: RecentCache[Texts] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_count("batches.rows", self.rows)
@@ -434,15 +456,6 @@ class FullSentences:
 
     def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
         return self._texts(sentences)
-
-    def batches_per_epoch(self, sentences: Sentences) -> int:
-        return max(1, len(self._texts(sentences)) // self.rows)
-
-    def selections(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
-        return select_rows(self, sentences, seed, step, static)
-
-    def validation_selections(self, sentences: Sentences) -> Iterator[Selection]:
-        return select_once(self, sentences)
 
     def _make_texts(self, sentences: Sentences) -> Texts:
         room = self.length - 2
@@ -475,18 +488,15 @@ class PackedTexts:
 
     tokens: int = 16384
     length: int = 128  # of the longest text, special tokens included: the network's window, or less
-    _tables: Any = field(init=False, repr=False, compare=False)
-    _packing: Any = field(init=False, repr=False, compare=False)
+    _tables: RecentCache[tuple[Texts, np.ndarray, int]] = field(init=False, repr=False, compare=False)
+    _packing: RecentCache[tuple[np.ndarray, np.ndarray]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_count("batches.length", self.length, least=3)
         require_count("batches.tokens", self.tokens, least=3)
         if self.tokens < self.length:
-            raise InvalidSetting(
-                f"batches.tokens = {self.tokens} is less than length = {self.length}, so a text does not fit into a "
-                "row. Make rows longer or texts shorter.",
-                key="batches.tokens",
-                value=self.tokens,
+            raise invalid(
+                "batches.tokens", self.tokens, f"is less than length = {self.length}: no text fits into a row."
             )
         object.__setattr__(self, "_tables", RecentCache(self._make_tables))
         object.__setattr__(self, "_packing", RecentCache(self._pack_epoch))
@@ -545,7 +555,7 @@ PLAN = 1  # keys the random draws of pairs
 
 
 @dataclass(frozen=True)
-class SentencePairs:
+class SentencePairs(TextPerRow):
     """Pairs of segments, one per row: BERT's next-sentence prediction and ALBERT's sentence-order prediction.
 
         document   s1 s2 s3 s4 s5 …        sentences are gathered until they fill a row, and cut in two at random
@@ -570,11 +580,10 @@ class SentencePairs:
     If the text is one document, its two halves count as two documents for "next".
     """
 
-    rows: int = 256
-    length: int = 128  # tokens in a row, special tokens and padding included
+    length: int = 128
     pair: str = "next"
     short_fraction: float = 0.1
-    _texts: Any = field(init=False, repr=False, compare=False)
+    _texts: RecentCache[Texts] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         require_count("batches.rows", self.rows)
@@ -585,16 +594,6 @@ class SentencePairs:
 
     def texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
         return self._texts(sentences, seed, variant)
-
-    def batches_per_epoch(self, sentences: Sentences) -> int:
-        """The same for every epoch, although the number of pairs varies a little."""
-        return max(1, len(self.texts(sentences, 0, 0)) // self.rows)
-
-    def selections(self, sentences: Sentences, seed: int, step: int, static: int) -> Iterator[Selection]:
-        return select_rows(self, sentences, seed, step, static)
-
-    def validation_selections(self, sentences: Sentences) -> Iterator[Selection]:
-        return select_once(self, sentences)
 
     def _make_texts(self, sentences: Sentences, seed: int, variant: int) -> Texts:
         documents = sentences.documents

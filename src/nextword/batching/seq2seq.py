@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import blake2b
 from itertools import pairwise
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from nextword.batching.masked import RecentCache, Sentences
 from nextword.batching.settings import require_choice
 from nextword.batching.span_corruption import SPAN_VALIDATION_SEED, Spans, remove_spans
 from nextword.batching.token_stream import Progress, Stream, prepare
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
+from nextword.core.errors import DataError, Unsupported, invalid
 from nextword.core.jit import jit
 from nextword.core.types import IGNORE, Batch, Document, Inputs
 from nextword.data.corpus import Corpus
@@ -145,20 +145,11 @@ def _sort_key(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 def check_too_long(long: int, total: int, shortest: int, length: int, policy: str) -> None:
     """Raise an error if training may not leave out the pairs that are too long."""
     if long == total:
-        raise InvalidSetting(
-            f"batches.length = {length}, but the shortest pair has {shortest} tokens on a side. Raise it (--set "
-            "phase.0.batches.length=…) or cut pairs (--set phase.0.batches.overflow=truncate).",
-            key="batches.length",
-            value=length,
-        )
+        problem = f"is too short for all pairs; the shortest has {shortest} tokens on a side. Raise it, or cut pairs"
+        raise invalid("batches.length", length, f"{problem} (--set phase.0.batches.overflow=truncate).")
     if policy == "error" or (not policy and 2 * long > total):
-        raise InvalidSetting(
-            f"{long:,} of {total:,} pairs have more than batches.length = {length} tokens on a side and would be left "
-            "out. Raise it (--set phase.0.batches.length=…), or choose what to do with them (--set "
-            "phase.0.batches.overflow=truncate, or drop).",
-            key="batches.length",
-            value=length,
-        )
+        problem = f"leaves out {long:,} of {total:,} pairs, which have more tokens on a side. Raise it, or choose"
+        raise invalid("batches.length", length, f"{problem} --set phase.0.batches.overflow=truncate (or drop).")
 
 
 class CorpusSide(Corpus):
@@ -193,10 +184,16 @@ class CorpusSide(Corpus):
         return blake2b(key.encode(), digest_size=16).hexdigest()
 
 
-def prepare_pairs(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progress | None = None) -> Any:
+def prepare_pairs(
+    corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progress | None = None
+) -> Pairs | Mixture:
     """Prepare both sides of one split of a parallel corpus, or load them from the cache; of tasks, a Mixture."""
     if isinstance(corpus, Tasks) and corpus.members:
         return prepare_tasks(corpus, split, tokenizer, progress=progress)
+    return _prepare_both_sides(corpus, split, tokenizer, progress)
+
+
+def _prepare_both_sides(corpus: Corpus, split: str, tokenizer: Tokenizer, progress: Progress | None) -> Pairs:
     has_sentinels = any(name.startswith(SENTINEL) for name in tokenizer.special)
     sides = [CorpusSide(corpus, source, tokenizer.end is None, has_sentinels) for source in (True, False)]
     source, target = (prepare(side, split, tokenizer, progress=progress) for side in sides)
@@ -231,8 +228,8 @@ class Sequences(Bucketed[PairData]):
     length: int = 100
     pack: bool = False
     overflow: str = ""
-    fitting: Any = field(init=False, repr=False, compare=False)  # the pairs of a text that are trained on
-    _packing: Any = field(init=False, repr=False, compare=False)
+    fitting: RecentCache[PairData] = field(init=False, repr=False, compare=False)  # the pairs that are trained on
+    _packing: RecentCache[tuple[np.ndarray, np.ndarray]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -363,17 +360,9 @@ def build_packed_batch(rows: Sequence[Sequence[Pair]], begin: int, epoch: int = 
             targets[r, to : to + len(target)] = target
             segments[r, to:] = number
             at, to = at + len(source), to + len(target)
-    source_inputs = Inputs(
-        torch.from_numpy(source_ids),
-        torch.from_numpy(source_segments > 0),
-        segments=torch.from_numpy(source_segments),
-    )
-    inputs = Inputs(
-        torch.from_numpy(decoder_ids),
-        torch.from_numpy(targets != IGNORE),
-        torch.from_numpy(segments),
-        source=source_inputs,
-    )
+    to_tensor = torch.from_numpy
+    source_inputs = Inputs(to_tensor(source_ids), to_tensor(source_segments > 0), to_tensor(source_segments))
+    inputs = Inputs(to_tensor(decoder_ids), to_tensor(targets != IGNORE), to_tensor(segments), source=source_inputs)
     return Batch(inputs, torch.from_numpy(targets), reset_state=True, epoch=epoch, num_targets=sum(sizes[1]))
 
 
@@ -449,13 +438,13 @@ class Mixture:
     Every example of a task is read once before any is read twice, also from one epoch to the next.
     """
 
-    parts: tuple[Any, ...]  # Pairs or CorruptedText
+    parts: tuple[Pairs | CorruptedText, ...]
     rates: tuple[float, ...]  # add up to one
     size: int  # pairs in an epoch, before rounding
 
     @property
     def begin(self) -> int:
-        return int(self.parts[0].begin)
+        return self.parts[0].begin
 
     @cached_property
     def starts(self) -> np.ndarray:
@@ -497,8 +486,7 @@ class Mixture:
 
     def pair(self, i: int, epoch: int) -> Pair:
         part = int(np.searchsorted(self.starts, i, side="right")) - 1
-        pair: Pair = self.parts[part].pair(int(i - self.starts[part]), epoch)
-        return pair
+        return self.parts[part].pair(int(i - self.starts[part]), epoch)
 
     @cached_property
     def quotas(self) -> tuple[int, ...]:
@@ -546,8 +534,7 @@ def _prepare_member(
 ) -> Pairs | CorruptedText:
     corpus: Corpus = member.corpus
     if not member.is_plain:
-        pairs: Pairs = prepare_pairs(corpus, split, tokenizer, progress=progress)
-        return pairs
+        return _prepare_both_sides(corpus, split, tokenizer, progress)
     text = prepare(corpus, split, tokenizer, progress=progress)
     sentinel_ids = sentinels(tokenizer.special)
     if not sentinel_ids or tokenizer.end is None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from nextword.core.errors import InvalidSetting, did_you_mean
+from nextword.core.errors import did_you_mean, invalid
 
 
 def require_count(key: str, value: object, least: int = 1) -> None:
     """Raise InvalidSetting unless the value is an integer of at least `least`. The key is dotted: "batches.rows"."""
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise InvalidSetting(f"{key} = {value!r}. Expected an integer of at least {least}.", key=key, value=value)
+        raise invalid(key, value, f"must be an integer of at least {least}.")
 
 
 def require_number(
@@ -29,22 +29,17 @@ def require_number(
     if not in_range or (exclude_low and value == low) or (exclude_high and value == high):
         bounds = [f"{'above' if exclude_low else 'at least'} {low:g}"] if low > -math.inf else []
         bounds += [f"{'below' if exclude_high else 'at most'} {high:g}"] if high < math.inf else []
-        raise InvalidSetting(
-            f"{key} = {value!r}. Expected a number{': ' if bounds else ''}{' and '.join(bounds)}.", key=key, value=value
-        )
+        raise invalid(key, value, f"must be a number{': ' if bounds else ''}{' and '.join(bounds)}.")
 
 
 def require_bool(key: str, value: object) -> None:
     """Raise InvalidSetting unless the value is true or false."""
     if not isinstance(value, bool):
-        raise InvalidSetting(f"{key} = {value!r}. Expected true or false.", key=key, value=value)
+        raise invalid(key, value, "must be true or false.")
 
 
 def require_choice(key: str, value: object, choices: Sequence[str]) -> None:
     """Raise InvalidSetting unless the value is one of these."""
     if value not in choices:
-        raise InvalidSetting(
-            f"{key} = {value!r}.{did_you_mean(str(value), choices)} Expected {' or '.join(map(repr, choices))}.",
-            key=key,
-            value=value,
-        )
+        expected = " or ".join(map(repr, choices))
+        raise invalid(key, value, f"must be {expected}.{did_you_mean(str(value), choices)}")

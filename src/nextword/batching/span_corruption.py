@@ -19,9 +19,9 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from nextword.batching.causal import VALIDATION_TOKENS, Blocks
+from nextword.batching.causal import Blocks
 from nextword.batching.settings import require_count, require_number
-from nextword.core.errors import DataError, Unsupported
+from nextword.core.errors import Unsupported
 from nextword.core.types import Batch, Inputs
 
 SPAN_VALIDATION_SEED = 20_210_720
@@ -80,17 +80,9 @@ class Spans:
 
     def validation_batches(self, ids: np.ndarray, begin: int, end: int, sentinels: Sequence[int]) -> Iterator[Batch]:
         """Full blocks only, always with the same spans."""
-        text = self.sizes[0]
-        rows = max(1, VALIDATION_TOKENS // text)
-        blocks = len(ids) // text
-        if not blocks:
-            raise DataError(
-                f"The held-out text has {len(ids)} tokens, but one block needs {text}. Use more text, or shorter "
-                "blocks (--set phase.0.batches.length=…)."
-            )
-        for at in range(0, blocks, rows):
-            part = np.asarray(ids[at * text : min(at + rows, blocks) * text], np.int64).reshape(-1, text)
-            yield self.batch(part, np.random.default_rng([SPAN_VALIDATION_SEED, at]), begin, end, sentinels, 0)
+        for first, places in self.blocks.validation_places(len(ids)):
+            rng = np.random.default_rng([SPAN_VALIDATION_SEED, first])
+            yield self.batch(ids[places].astype(np.int64), rng, begin, end, sentinels, 0)
 
     def batch(
         self, text: np.ndarray, rng: np.random.Generator, begin: int, end: int, sentinels: Sequence[int], epoch: int

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from nextword.batching.causal import Rows
+from nextword.batching.causal import Rows, validation_rows
 from nextword.batching.settings import require_choice
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import Unsupported
@@ -53,8 +53,7 @@ class BidirectionalObjective(Objective[Stream]):
         return forward_and_backward_batches(self.layout, text.ids, step)
 
     def validation_batches(self, text: Stream) -> Iterator[Batch]:
-        """Read held-out text in few long rows, so that nearly every token has its full context."""
-        layout = Rows(rows=max(1, min(10, len(text.ids) // 500)), length=128)
+        layout = validation_rows(text.ids)
         batches = forward_and_backward_batches(layout, text.ids, 0)
         return (next(batches) for _ in range(layout.batches_per_epoch(text.ids)))
 

@@ -14,7 +14,7 @@ from typing import Any
 from nextword.batching.blank_infilling import Blanks
 from nextword.batching.settings import require_number
 from nextword.batching.token_stream import Stream
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import IGNORE, Batch, Loss, State, Vocabulary
 from nextword.objectives.base import Objective, build_layout
 from nextword.tokenizers.special_tokens import PieceMarks
@@ -64,13 +64,8 @@ class BlankInfillingObjective(Objective[Stream]):
     def check(self, network: Any) -> None:
         """Check that texts fit the network's positions, because a GPU reports an index error without a cause."""
         if self.length > network.window:
-            raise InvalidSetting(
-                f"batches: length = {self.length} exceeds the network's window of {network.window} tokens. Shorten the "
-                f"texts (--set phase.0.batches.length={network.window}) or widen the window (--set "
-                f"model.window={self.length}).",
-                key="batches.length",
-                value=self.length,
-            )
+            problem = f"exceeds the network's window of {network.window} tokens. Shorten texts or widen it."
+            raise invalid("batches.length", self.length, problem)
 
     def batches_per_epoch(self, text: Stream) -> int:
         return self.layout.batches_per_epoch(text)

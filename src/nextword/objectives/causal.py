@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.batching.causal import Blocks, CausalLayout, Rows, Shifted, Variable, Windows
+from nextword.batching.causal import Blocks, CausalLayout, Rows, Shifted, Variable, Windows, validation_rows
 from nextword.batching.settings import require_choice, require_number
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import Unsupported
@@ -78,7 +78,7 @@ class CausalObjective(Objective[Stream]):
         ids = self._ids(text)
         if isinstance(self.layout, Blocks):
             return self.layout.validation_batches(ids)
-        layout = Rows(rows=max(1, min(10, len(ids) // 500)), length=128)
+        layout = validation_rows(ids)
         batches = layout.batches(ids, 0, 0)
         return (next(batches) for _ in range(layout.batches_per_epoch(ids)))
 

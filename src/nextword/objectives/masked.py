@@ -31,6 +31,7 @@ from torch import Tensor
 from nextword.batching.masked import (
     FramedTexts,
     FullSentences,
+    MaskedLayout,
     Masking,
     PackedTexts,
     RecentCache,
@@ -45,7 +46,7 @@ from nextword.core.errors import Unsupported
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State, Vocabulary
 from nextword.objectives.base import Objective, build_layout
 
-LAYOUTS: dict[str, Any] = {"pairs": SentencePairs, "sentences": FullSentences, "packed": PackedTexts}
+LAYOUTS: dict[str, type[MaskedLayout]] = {"pairs": SentencePairs, "sentences": FullSentences, "packed": PackedTexts}
 MASKS = 2  # keys the random draws of this file
 
 
@@ -85,12 +86,12 @@ class MaskedObjective(Objective[Stream]):
 
     @property
     def length(self) -> int:
-        return int(self.layout.length)
+        return self.layout.length
 
     # -------------------------------------------------------------------------------------------- batches
 
     def batches_per_epoch(self, text: Stream) -> int:
-        return int(self.layout.batches_per_epoch(self.sentences(text)))
+        return self.layout.batches_per_epoch(self.sentences(text))
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
         sentences = self.sentences(text)
@@ -105,24 +106,16 @@ class MaskedObjective(Objective[Stream]):
 
     def _batch(self, text: Stream, sentences: Sentences, selection: Selection, seed: int) -> Batch:
         layout, texts, chosen = self.layout, selection.texts, selection.chosen
-        packed = isinstance(layout, PackedTexts)
-        width = layout.tokens if packed else layout.length
-        most = layout.max_texts(sentences) if packed else len(chosen)
-        if packed:
+        if isinstance(layout, PackedTexts):
+            width, most = layout.tokens, layout.max_texts(sentences)
             room = self.masking.max_targets(width - 2 * most, most)
         else:
-            room = most * self.masking.max_targets(width - 2)
-        framed = texts.frame(text, chosen, self.masking.marks, width, packed)
-        targets, positions, num_targets = self.masking(
-            framed.ids,
-            framed.begins,
-            framed.first,
-            framed.first + framed.sizes,
-            chosen,
-            derive_key(MASKS, seed, selection.variant),
-            room,
-        )
-        if packed:
+            width = layout.length
+            room = len(chosen) * self.masking.max_targets(width - 2)
+        framed = texts.frame(text, chosen, self.masking.marks, width, isinstance(layout, PackedTexts))
+        key, last = derive_key(MASKS, seed, selection.variant), framed.first + framed.sizes
+        targets, positions, num_targets = self.masking(framed.ids, framed.begins, framed.first, last, chosen, key, room)
+        if isinstance(layout, PackedTexts):
             inputs = _packed_inputs(framed, layout, most)
         else:
             inputs = _padded_inputs(framed, width, has_segments=isinstance(layout, SentencePairs))

@@ -27,7 +27,7 @@ import torch
 from nextword.batching.causal import Rows
 from nextword.batching.settings import require_bool, require_count
 from nextword.batching.token_stream import WORD, Stream
-from nextword.core.errors import DataError, InvalidSetting, Unsupported
+from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
 from nextword.layers.attention import order_mask
 from nextword.objectives.base import Objective, build_layout
@@ -48,12 +48,8 @@ class PermutationObjective(Objective[Stream]):
         require_count("objective.max_span", max_span)
         require_bool("objective.both_directions", both_directions)
         if both_directions and self.layout.rows % 2:
-            raise InvalidSetting(
-                f"batches: rows = {self.layout.rows} is odd, but with both_directions = true half of the rows read "
-                "from right to left. Set an even number (--set phase.0.batches.rows=…).",
-                key="batches.rows",
-                value=self.layout.rows,
-            )
+            problem = "must be even with both_directions = true, where half of the rows read from right to left."
+            raise invalid("batches.rows", self.layout.rows, problem)
         self.predict_every, self.max_span, self.both_directions = predict_every, max_span, both_directions
 
     @property
@@ -67,19 +63,15 @@ class PermutationObjective(Objective[Stream]):
     # -------------------------------------------------------------------------------------------- batches
 
     def batches_per_epoch(self, text: Stream) -> int:
-        return -(-self._columns(text, self.layout.rows // (1 + self.both_directions)) // self.length)
+        return -(-Rows(self._rows).columns(text.ids) // self.length)
 
-    def _columns(self, text: Stream, rows: int) -> int:
-        columns = len(text.ids) // rows
-        if columns < 2:
-            raise DataError(
-                f"The text has {len(text.ids)} tokens, but {rows} rows need at least {2 * rows}. Use more text, or "
-                "fewer rows (--set phase.0.batches.rows=…)."
-            )
-        return columns
+    @property
+    def _rows(self) -> int:
+        """Rows of text in a batch, each of which is read once or in both directions."""
+        return self.layout.rows // (1 + self.both_directions)
 
     def batches(self, text: Stream, seed: int, step: int) -> Iterator[Batch]:
-        per_epoch, rows = self.batches_per_epoch(text), self.layout.rows // (1 + self.both_directions)
+        per_epoch, rows = self.batches_per_epoch(text), self._rows
         while True:
             epoch, i = divmod(step, per_epoch)
             yield self._batch(text, rows, i, np.random.default_rng([seed, step]), self.both_directions, epoch)
@@ -87,12 +79,12 @@ class PermutationObjective(Objective[Stream]):
 
     def validation_batches(self, text: Stream) -> Iterator[Batch]:
         rows = max(1, min(MAX_VALIDATION_ROWS, len(text.ids) // MIN_VALIDATION_LENGTH))
-        for i in range(-(-self._columns(text, rows) // self.length)):
+        for i in range(-(-Rows(rows).columns(text.ids) // self.length)):
             yield self._batch(text, rows, i, np.random.default_rng([0, i]), False, 0)
 
     def _batch(self, text: Stream, rows: int, i: int, rng: np.random.Generator, backward: bool, epoch: int) -> Batch:
         """Segment i of every row; if `backward`, also segment i from the right, with its tokens in reading order."""
-        columns = self._columns(text, rows)
+        columns = Rows(rows).columns(text.ids)
         start = i * self.length
         end = min(start + self.length, columns)
         row_starts = np.arange(rows).reshape(-1, 1) * columns

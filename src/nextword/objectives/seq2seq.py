@@ -23,7 +23,7 @@ from torch import Tensor
 from nextword.batching.examples import UNLABELED
 from nextword.batching.seq2seq import Pairs, PairsAndSources, Sequences, alternate_batches
 from nextword.batching.settings import require_choice, require_number
-from nextword.core.errors import InvalidSetting, Unsupported
+from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
 from nextword.layers.output.softmax import LinearReadout
 from nextword.objectives.base import Objective, build_layout
@@ -56,12 +56,8 @@ class Seq2SeqObjective(Objective[Any]):
         self.label_smoothing, self.reduce = float(label_smoothing), reduce
         self.scheduled_sampling = ScheduledSampling.from_settings(scheduled_sampling, sampling_ramp)
         if self.layout.pack and scheduled_sampling:
-            raise InvalidSetting(
-                f"objective.scheduled_sampling = {scheduled_sampling} reads token by token, so a row cannot hold "
-                "several pairs. Set it to 0, or batches.pack = false.",
-                key="objective.scheduled_sampling",
-                value=scheduled_sampling,
-            )
+            problem = "reads token by token, so a row cannot hold several pairs. Set it to 0, or batches.pack = false."
+            raise invalid("objective.scheduled_sampling", scheduled_sampling, problem)
 
     @property
     def length(self) -> int:
@@ -143,9 +139,7 @@ class CrossViewSeq2SeqObjective(Seq2SeqObjective):
         super().__init__(batches, label_smoothing)
         require_choice("objective.targets", targets, TARGETS)
         if self.layout.pack:
-            raise InvalidSetting(
-                "batches: sources without targets cannot be packed. Set pack = false.", key="batches.pack", value=True
-            )
+            raise invalid("batches.pack", True, "does not work with sources without targets. Set it to false.")
         self.unlabeled, self.targets = unlabeled, targets
 
     def batches_per_epoch(self, text: Pairs | PairsAndSources) -> int:

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from nextword.batching.settings import require_number
 from nextword.batching.token_stream import Stream
 from nextword.batching.word_vectors import Cells, Contexts, WordSampler, build_word_sampler, count_cooccurrences
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State, Vocabulary
 from nextword.objectives.base import Objective, build_layout
 
@@ -93,17 +93,9 @@ class CooccurrenceObjective(Objective[Stream]):
     ) -> None:
         size = batches.get("cells", 1 << 16)
         if batches.keys() - {"kind", "cells"} or batches.get("kind", "cells") != "cells" or size < 1:
-            raise InvalidSetting(
-                f"batches: {dict(batches)} is not valid for the cooccurrence objective. Expected {{ kind = 'cells', "
-                "cells = 65536 }.",
-                key="batches",
-                value=dict(batches),
-            )
+            raise invalid("batches", dict(batches), "must be like { kind = 'cells', cells = 65536 }.")
         require_number("objective.power", power, 0)
-        if not x_max > 0:
-            raise InvalidSetting(
-                f"objective: x_max = {x_max}. Expected a number above 0.", key="objective.x_max", value=x_max
-            )
+        require_number("objective.x_max", x_max, 0, exclude_low=True)
         self.size, self.vocabulary, self.window, self.x_max, self.power = size, vocabulary, window, x_max, power
         self.cells: Cells | None = None
 
