@@ -32,7 +32,7 @@ QUICK = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropou
 
 
 def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: Any) -> Classifier:
-    """An untrained network of some size with a lively head over it."""
+    """Make an untrained network and a head with large random weights."""
     tokenizer = train_tokenizer(spec, [text for text, _ in draw_color_texts(200)])
     cls = model_class(slug)
     torch.manual_seed(2)
@@ -45,7 +45,7 @@ def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: A
 
 
 def test_bag_of_words_attributions_are_exact() -> None:
-    """The mean of vectors and a linear layer: in place of a blank b, token t adds (W_c − mean W) · (e_t − b) / T."""
+    """With mean pooling and a linear layer, token t instead of a blank b adds (W_c − mean W) · (e_t − b) / T."""
     lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
     (found,) = lm.explain([TEXTS[0]], ["b"])
     ids = lm.tokenizer.encode(TEXTS[0]).ids
@@ -60,7 +60,7 @@ def test_bag_of_words_attributions_are_exact() -> None:
 
 
 def test_sixteen_integration_steps_are_nearly_complete() -> None:
-    """Whatever the network, the weights add up to what the text changes; with one step they do not."""
+    """The weights sum to the change of the score by the text; with a single step they do not."""
     shape = {"width": 16, "layers": 2, "heads": 2, "window": 32, "dropout": 0.0}
     lm = classifier("bert", shape, {"kind": "wordpiece", "size": 200}, pooling="mean")
     example, _ = encode_texts(lm.network, lm.tokenizer, "classify", [TEXTS[0]], None)
@@ -68,12 +68,12 @@ def test_sixteen_integration_steps_are_nearly_complete() -> None:
     own[[0, -1]] = False
     place = partial(to_device, device=torch.device("cpu"))
     found, one = (attribute_tokens(lm.model, example, own, 1, place, steps, refine=False) for steps in (16, 1))
-    assert found.tokens[0] == found.tokens[-1] == 0  # the frame stays as it is, and so adds nothing
+    assert found.tokens[0] == found.tokens[-1] == 0  # the frame is not replaced, and so adds nothing
     moved = abs(found.score - found.baseline)
     assert moved > 0.05
     assert abs(found.gap) < 0.02 * moved
     assert abs(one.gap) > 5 * abs(found.gap)
-    four = attribute_tokens(lm.model, example, own, 1, place, 1)  # too much is left over: four steps instead
+    four = attribute_tokens(lm.model, example, own, 1, place, 1)  # the gap is too large: four steps instead
     np.testing.assert_array_equal(
         four.tokens, attribute_tokens(lm.model, example, own, 1, place, 4, refine=False).tokens
     )
@@ -81,14 +81,14 @@ def test_sixteen_integration_steps_are_nearly_complete() -> None:
 
 WORDS = {"kind": "words", "size": 100}
 OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "awd-lstm": ({"embedding": 8, "width": 12, "layers": 2}, WORDS),  # looks up by its table, not by a module
-    "nplm": ({"embedding": 8, "width": 12, "context": 3}, WORDS),  # has words stand before the first
+    "awd-lstm": ({"embedding": 8, "width": 12, "layers": 2}, WORDS),  # indexes its table, without a module
+    "nplm": ({"embedding": 8, "width": 12, "context": 3}, WORDS),  # pads before the first word
     "gpt2": ({"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0}, WORDS),
     "t5": ({"width": 16, "layers": 1, "heads": 2, "head_width": 8, "ffn_width": 16}, {"kind": "unigram", "size": 120}),
     "cove": (
         {"width": 8, "vector_width": 6, "embedding": 8},
         {"kind": "lexicon", "size": 100},
-    ),  # vectors that are fixed
+    ),  # fixed vectors
 }
 
 
@@ -121,8 +121,8 @@ def test_explanations_are_complete_for_every_network_and_task(place: Path, slug:
     assert total == pytest.approx(found.score - found.baseline, abs=0.05 * max(abs(w) for w in found.weights[0]) + 1e-5)
     assert any(abs(w) > 0 for w in found.weights[-1])
     if data == "count":
-        assert found.score == pytest.approx(before.value, abs=1e-3)  # in the labels' own units
-    after = lm.predict(given)[0]  # nothing is left behind
+        assert found.score == pytest.approx(before.value, abs=1e-3)  # in the units of the labels
+    after = lm.predict(given)[0]  # the network is restored
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
 
 
@@ -145,13 +145,13 @@ def test_attributions_of_frozen_network_are_not_zero(place: Path) -> None:
 def test_attributions_of_truncated_words_are_none(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=1"]
     transfer.run("bert/finetune", place / "bert", str(place / "color.csv"), place / "cut", changes=changes)
-    (found,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # 32 tokens are read
+    (found,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # at most 32 tokens are read
     assert found.weights[0].count(None) == 100 - 30
     assert found.weights[0][0] is not None
 
 
 def test_attributions_of_words_read_by_characters_are_zero(place: Path) -> None:
-    """It has no id, so it is in no table: the others share out what they change, in its sight."""
+    """A word without an id has no embedding to interpolate; the other words share the change."""
     changes = [*QUICK, "phase.0.steps=3", "task.pooling=mean"]
     transfer.run("bert/finetune", place / "elmo", str(place / "color.csv"), place / "letters", changes=changes)
     (found,) = nextword.load(place / "letters", device="cpu").explain(["the zweiback of a red king"])
@@ -162,7 +162,7 @@ def test_attributions_of_words_read_by_characters_are_zero(place: Path) -> None:
 
 
 def test_attributions_of_a_pair_sum_both_orders() -> None:
-    """GPT reads "similar" pairs in both orders: a word's weight is that of both."""
+    """GPT reads "similar" pairs in both orders; the weight of a word is the sum of both."""
     shape = {"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0, "extra_tokens": 3}
     lm = classifier("gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair_classification", frame="similar")
     (ab,), (ba,) = lm.explain([TEXTS], ["a"]), lm.explain([TEXTS[::-1]], ["a"])
@@ -173,7 +173,7 @@ def test_attributions_of_a_pair_sum_both_orders() -> None:
 def test_sum_by_word_sums_token_weights() -> None:
     assert sum_by_word([1.0, 2.0, 4.0], np.array([0, 1, 1, 2]), 3) == [1.0, 6.0, None]
     assert sum_by_word([], np.array([], np.int64), 0) == []
-    assert sum_by_word([1.0, 2.0], np.array([0, 1]), 1) == [3.0]  # a space at the end belongs to the last word
+    assert sum_by_word([1.0, 2.0], np.array([0, 1]), 1) == [3.0]  # a trailing space belongs to the last word
 
 
 def test_explain_without_embeddings_raises() -> None:

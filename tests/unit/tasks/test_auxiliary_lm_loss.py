@@ -1,4 +1,4 @@
-"""The language model's loss beside the task's (Radford et al. 2018, eq. 5), put together by hand: L₃ = L₂ + λ L₁."""
+"""The auxiliary language-model loss (Radford et al. 2018, eq. 5), computed by hand: L₃ = L₂ + λ L₁."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ LABELS = [1, 0, 1]
 
 
 def by_hand(headed: TextHead, frames: Any, layer: int = -1) -> tuple[Tensor, Tensor]:
-    """Nats of a label, and nats of a token: of the texts' own, which are below SIZE; frame by frame."""
+    """Return nats per label and nats per token of the texts (ids below SIZE), frame by frame."""
     task, nats, tokens = [], 0.0, 0
     for frame, label in zip(frames, LABELS, strict=True):
         ids = torch.from_numpy(frame.ids)
@@ -50,10 +50,10 @@ def test_loss_equals_task_loss_plus_weighted_language_loss(weight: float, featur
     loss = LabelObjective({}, lm_weight=weight).loss(headed, batch, None)
     task, language = (one.detach() for one in by_hand(headed, frames, int(features or -1)))
     torch.testing.assert_close(loss.value.detach(), task + weight * language)
-    assert float(loss.nats / loss.count) == pytest.approx(float(task))  # what is told is the task's alone
+    assert float(loss.nats / loss.count) == pytest.approx(float(task))  # the log reports only the loss of the task
     torch.testing.assert_close(loss.terms["language"], language)
     alone = LabelObjective({}, lm_weight=weight).loss(headed.eval(), batch, None)
-    torch.testing.assert_close(alone.value.detach(), task)  # of held-out examples too
+    torch.testing.assert_close(alone.value.detach(), task)  # also for held-out examples
 
 
 def test_language_loss_with_bidirectional_model_raises(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A user's own tables of labeled texts."""
+"""Tables of labeled texts of a user."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_read_recognizes_pairs_and_split_column(tmp_path: Path) -> None:
     assert (data.kind, data.frame) == ("pair_classification", "entail")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 10, "dev": 10, "test": 10}
     assert "splits by the column 'split'" in data.notes
-    alone = read_one(path, Columns("premise"))  # whoever names the text wants that one
+    alone = read_one(path, Columns("premise"))  # a named text column takes precedence
     assert (alone.kind, alone.columns.second) == ("classification", "")
     assert read_one(path, kind="classification").columns.second == ""
     path = str(write_table(tmp_path / "q.csv", ["text", "label", "split"], [("a", "b", "maybe")]))
@@ -147,7 +147,7 @@ def test_read_of_invalid_file_raises(tmp_path: Path) -> None:
 
 
 def test_regression_labels_with_decimal_commas_raise(tmp_path: Path) -> None:
-    """A spreadsheet that divides by semicolons writes them so."""
+    """Spreadsheets that separate by semicolons write decimal commas."""
     path = tmp_path / "n.csv"
     path.write_text("text;price\n" + "".join(f"t {i};{i % 30},50\n" for i in range(300)))
     for kind in ("", "regression"):
@@ -164,7 +164,7 @@ def test_regression_with_missing_number_raises_with_its_row(tmp_path: Path, odd:
         with pytest.raises(DataError, match=f"'{odd}'") as error:
             read_one(path, kind=kind)
         assert error.value.line == 7
-    few = [(f"t {i}", odd if i % 3 == 0 else i % 3) for i in range(60)]  # few numbers are names of classes
+    few = [(f"t {i}", odd if i % 3 == 0 else i % 3) for i in range(60)]  # few distinct numbers are class names
     assert odd in read_one(str(write_table(tmp_path / "c.csv", ["text", "label"], few))).labels
     (tmp_path / "two").mkdir()
     write_table(tmp_path / "two/train.csv", ["text", "score"], [(f"t {i}", i / 4) for i in range(40)])

@@ -1,4 +1,4 @@
-"""A head over a network: what it reads, and the loss of a task with or without the language beside it."""
+"""Classification heads: the vector that they read, and the loss with or without the language-model loss."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def made(
     network = build_model(plan.recipe, plan.tokenizer).eval()
     with torch.no_grad():
         for p in network.parameters():
-            p.add_(torch.randn_like(p) * 0.1)  # so that nothing is zero, or one, by chance
+            p.add_(torch.randn_like(p) * 0.1)  # so that no parameter is zero or one
     return network, plan
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
 def test_head_reads_the_vector_of_the_paper(place: Path, slug: str) -> None:
-    """By hand, of the frames padded by `collate`."""
+    """Computed by hand from frames padded by `collate`."""
     network, plan = made(place, slug)
     encoder = network.encoder
     rows = plan.data.splits["dev"]
@@ -67,7 +67,7 @@ def test_head_reads_the_vector_of_the_paper(place: Path, slug: str) -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "gpt1"])
 def test_features_index_of_last_layer_equals_minus_one(place: Path, slug: str) -> None:
-    """By its own number the pooler is kept as by −1, and not one layer lower."""
+    """The index of the last layer keeps the pooler, like −1; a lower layer does not."""
     last = len(made(place, slug)[0].encoder.widths) - 1
     heads = [made(place, slug, changes=(f"task.features={name}",))[0] for name in ("", "-1", str(last))]
     assert len({(head.uses_pooler, head.layer_index) for head in heads}) == 1

@@ -1,4 +1,4 @@
-"""Cross-view training through the one loop: whose turn it is, text without tags, several tasks, and going on."""
+"""Cross-view training with the trainer: alternating batches, unlabeled text, several tasks, and resuming."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ TEXT = "The U.S. has said so in 1990. It knows. Nobody else (as it seems) has ev
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Names, in two columns: B-PER …, and whether a word is one."""
+    """Write tag data with two columns: the type of a name, and whether a word is one."""
     import random
 
     folder = write_tagged_data(tmp_path_factory.mktemp("tagged") / "names", 200, 40)
@@ -75,7 +75,7 @@ def both(data: Path) -> str:
 
 
 def text_of(sentences: int, first: int = 0) -> TaggedExamples:
-    """Sentences of two words, which no other text has."""
+    """Make sentences of two ids that occur in no other text."""
     starts = np.arange(sentences + 1) * 2
     ids = first + np.arange(2 * sentences)
     zeros = np.zeros(len(ids), np.int64)
@@ -112,7 +112,7 @@ def test_batches_alternate_and_depend_only_on_seed_and_step(unlabeled: bool) -> 
         later = islice(objective.batches(text, 5, k), 20)
         assert all(same(a, b) for a, b in zip(later, found[k : k + 20], strict=True))
     assert not all(same(a, b) for a, b in zip(found, objective.batches(text, 6, 0), strict=False))
-    first = [b for b in found if b.task_index == 0][:8]  # 30 sentences are 8 batches: an epoch has each of them once
+    first = [b for b in found if b.task_index == 0][:8]  # 30 sentences are 8 batches; an epoch reads each once
     seen = torch.cat([batch.inputs.ids.reshape(-1) for batch in first])
     assert sorted(seen.tolist()) == list(range(60))
     assert objective.batches_per_epoch(text) == (8 + 23) * (2 if unlabeled else 1)
@@ -141,13 +141,13 @@ def test_unlabeled_text_is_split_into_sentences_and_cached(tmp_path: Path, monke
     wanted = word_characters(first.split(), 12)
     np.testing.assert_array_equal(text.letters[np.arange(8)][:, : wanted.shape[1]], wanted)
     (file,) = (tmp_path / "cache" / "sentences").iterdir()
-    monkeypatch.setattr("nextword.tasks.cross_view._split_corpus", None)  # from now on it is only read
+    monkeypatch.setattr("nextword.tasks.cross_view._split_corpus", None)  # from now on the cache is only read
     again, same_key = read_untagged(corpus, tokenizer, 12, 7, 30)
     assert same_key == key
     np.testing.assert_array_equal(again.ids, text.ids)
     monkeypatch.undo()
     monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
-    file.write_bytes(file.read_bytes()[:100])  # damaged: it is made again
+    file.write_bytes(file.read_bytes()[:100])  # a damaged cache is rebuilt
     np.testing.assert_array_equal(read_untagged(corpus, tokenizer, 12, 7, 30)[0].ids, text.ids)
     assert read_untagged(corpus, tokenizer, 12, 8, 30)[1] != key
     with pytest.raises(DataError, match="5 to 3 words"):
@@ -239,7 +239,7 @@ def test_several_tasks_share_an_encoder_and_all_are_learned(data: Path, several:
     found = tagger.predict([["mister", "Zuze", "went", "to", "Wuwepolis"], []])
     assert found[0][capitals].tags == ("WORD", "NAME", "WORD", "WORD", "NAME")
     assert found[0][names].words == found[0][capitals].words
-    assert {tag[0] for tag in found[0][names].tags} <= set("OBI")  # BIOES is learnt, IOB2 is given
+    assert {tag[0] for tag in found[0][names].tags} <= set("OBI")  # trained as BIOES, returned as IOB2
     assert found[1][names].tags == ()
 
 

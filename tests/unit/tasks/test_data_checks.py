@@ -55,11 +55,11 @@ def test_near_duplicates_of_train_are_reported() -> None:
     assert exact.startswith("1 of 3 rows of dev")
     assert close.startswith("1 of 3 rows of dev")
     assert "punctuation" in close
-    assert notes([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # texts of punctuation alone stay different
+    assert notes([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # texts of punctuation only stay different
 
 
 def test_rows_of_test_in_dev_are_reported() -> None:
-    """They are not part of test_unseen, so the user must know."""
+    """They are not part of test_unseen, so the user must be told."""
     splits = {"train": rows(*PLAIN), "dev": rows(("x", "a")), "test": rows(("x", "a"), ("one", "a"), ("y", "b"))}
     in_train, in_dev = check_splits(splits)
     assert in_train.startswith("1 of 3 rows of test are also in train")

@@ -1,4 +1,4 @@
-"""Benchmarks beyond GLUE: readers return what their official files say, and reject malformed ones with the line."""
+"""Readers of benchmarks beyond GLUE: official files, and errors with the line of malformed ones."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def test_glue_task_reads_its_official_files(
     )
     assert data.labels == labels
     assert len(data.splits["dev"])
-    if "test" in data.splits:  # its labels are kept back
+    if "test" in data.splits:  # its labels are withheld
         assert data.splits["test"].labels is None
         assert data.splits["test"].ids == ["0"]
     assert (data.kind == "classification") == (second is None)

@@ -12,7 +12,7 @@ from nextword.tasks.datasets.catalog import BENCHMARKS, catalog_entry
 from nextword.tasks.text_data import read_one
 from tests.support.glue_samples import SAMPLES
 
-MORE = {  # beside the samples: what belongs to a set and is in none of its splits, or comes from its authors
+MORE = {  # files that belong to no split, or come from the authors of a data set
     "CoLA": {"val.tsv": "gj04\t1\t\tOne more.\n"},
     "WNLI": {"val.tsv": "7\tE.\tF.\t1\n"},
     "MNLI": {

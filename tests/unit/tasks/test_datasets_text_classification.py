@@ -1,4 +1,4 @@
-"""Sentences with a label before each: the treebank of films, and questions."""
+"""Labeled sentences: the Stanford Sentiment Treebank and TREC questions."""
 
 from __future__ import annotations
 

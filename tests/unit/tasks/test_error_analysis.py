@@ -1,4 +1,4 @@
-"""The error analysis of a fine-tuned run, as numbers in its folder and as a page."""
+"""The error analysis of a fine-tuned run: the numbers in its folder, and the report page."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_analyze_classes_sorts_mistakes_by_confidence() -> None:
     assert said == [("text 0", "yes", "no", 0.9), ("text 1", "no", "yes", 0.7), ("text 3", "yes", "no", 0.6)]
     assert found["mistakes"][0]["probability_of_label"] == 0.1
     assert [one["text"] for one in found["correct"]] == ["text 2"]
-    # all in bins of their own: |0 − 0.9|, |0 − 0.7|, |1 − 0.8|, |0 − 0.6|, a quarter each
+    # each in its own bin: |0 − 0.9|, |0 − 0.7|, |1 − 0.8|, |0 − 0.6|, a quarter each
     assert found["calibration"]["error"] == pytest.approx((0.9 + 0.7 + 0.2 + 0.6) / 4)
 
 
@@ -124,7 +124,7 @@ def test_run_has_an_error_analysis_and_a_report(place: Path, data: str) -> None:
     said = lm.predict(given)
     assert found["examples"] == len(dev)
     if data == "count":
-        for one in found["mistakes"][:12]:  # what the page says that they add up to, in the labels' units
+        for one in found["mistakes"][:12]:  # the sum shown on the page, in the units of the labels
             weights = sum(weight for words in one["weights"] for weight in words)
             assert weights - one["gap"] == pytest.approx(one["predicted"] - one["baseline"], abs=1e-4)
         off = [one.value - float(gold) for one, gold in zip(said, dev.labels, strict=True)]
@@ -158,7 +158,7 @@ def test_changed_error_file_is_detected(place: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     changes = [*QUICK, "phase.0.steps=1"]
     transfer.run("bert/finetune", place / "bert", str(place / "color.csv"), out, changes=changes)
-    (out / "report.html").unlink()  # a page to look at may go
+    (out / "report.html").unlink()  # the report may be deleted
     nextword.load(out, device="cpu")
     (out / "errors.json").write_text("{}")
     with pytest.raises(NextwordError, match=r"errors\.json"):
@@ -195,7 +195,7 @@ def test_report_escapes_data() -> None:
 
 
 def test_report_wraps_class_names_in_tables() -> None:
-    """Otherwise a phone would not show the numbers next to a long name."""
+    """Otherwise a narrow screen would not show the numbers next to a long name."""
     page = render(report_data())
     assert '<th scope="row" class="model"><span class="class">no &amp; yes</span></th>' in page
     assert ".class { display: block; max-width: 24em; white-space: normal;" in page
@@ -203,7 +203,7 @@ def test_report_wraps_class_names_in_tables() -> None:
 
 def test_report_colors_words_by_attribution() -> None:
     page = render(report_data())
-    assert '<span class="f2" title="+0.500">' in page  # half of the greatest, two or three of five
+    assert '<span class="f2" title="+0.500">' in page  # half of the maximum, two or three of five
     assert '<span class="g5" title="-1.000">b</span>' in page
     assert "the largest weight within its text" in Page(page).text.replace("\n", " ")
     assert '<span class="unread" title="not read' in page
@@ -212,7 +212,7 @@ def test_report_colors_words_by_attribution() -> None:
 
 
 def part(page: str, name: str) -> str:
-    """The section of that name."""
+    """Return the section of that name."""
     return page.split(f'id="{name}"')[1].split("<section")[0]
 
 
@@ -220,7 +220,7 @@ LEGEND, AT_LENGTH = 'class="legend"', "integrated gradients"
 
 
 def test_report_has_a_color_legend_and_one_explanation() -> None:
-    """The explanation is where colors first appear."""
+    """The explanation is in the section where colors first appear."""
     some = report_data()
     page = render(some)
     assert LEGEND in part(page, "mistakes")

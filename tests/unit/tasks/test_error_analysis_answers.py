@@ -1,4 +1,4 @@
-"""Error analysis of answers, multiple choice and several tasks: numbers by hand, and the report."""
+"""Error analysis of answers, multiple choice and several tasks, compared with hand computations, and their reports."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def answer(*texts: tuple[str, float]) -> list[Answer]:
 
 
 def test_analyze_answers_equals_hand_computation() -> None:
-    """Correct up to case and articles; half right; no answer where there is one; an answer where there is none."""
+    """Correct up to case and articles; half right; a missed answer; an answer to an unanswerable question."""
     questions = ask(("Denver", "the Broncos"), ("Denver Broncos",), ("Carolina",), ())
     found = analyze_answers(questions, answer(("The broncos", 0.9), ("Denver", 0.8), ("", 0.6), ("Denver", 0.7)), True)
     assert (found["examples"], found["wrong"]) == (4, 3)
@@ -38,7 +38,7 @@ def test_analyze_answers_equals_hand_computation() -> None:
     assert [(one["text"], one["second"], one["label"]) for one in found["correct"]] == [
         ("Denver beat Carolina", "q0?", "The broncos")
     ]
-    # all in bins of their own: |1 − 0.9|, |0 − 0.8|, |0 − 0.6|, |0 − 0.7|, a quarter each
+    # each in its own bin: |1 − 0.9|, |0 − 0.8|, |0 − 0.6|, |0 − 0.7|, a quarter each
     assert found["calibration"]["error"] == pytest.approx((0.1 + 0.8 + 0.6 + 0.7) / 4)
 
 

@@ -1,4 +1,4 @@
-"""A head over a network through the one loop: saved, resumed to the same bits, and several tasks in one table."""
+"""Fine-tuning with the trainer: saving, bit-exact resuming, seeds, and suites of tasks."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def moved(place: Path, name: str, slug: str = "bert", data: str = "color", **opt
 
 
 def test_run_saves_loads_and_predicts(place: Path) -> None:
-    """What a folder predicts is what the network in memory said; the encoder's file is an ordinary one."""
+    """The loaded run predicts like the network in memory; the encoder has an ordinary model file."""
     outcome = moved(place, "whole", changes=["phase.0.epochs=2"])
     folder = place / "whole"
     result = outcome.results[0]
@@ -65,7 +65,7 @@ def test_run_saves_loads_and_predicts(place: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
         model.predict([("a", "b")])
     assert error.value.value == ("a", "b")
-    for odd in ("a red king", b"a red king", {"text": "a red king"}, None):  # its letters are no examples
+    for odd in ("a red king", b"a red king", {"text": "a red king"}, None):  # characters of a string are not examples
         with pytest.raises(NextwordError):
             model.predict(odd)  # type: ignore[arg-type]
         with pytest.raises(NextwordError):
@@ -76,7 +76,7 @@ def test_run_saves_loads_and_predicts(place: Path) -> None:
     assert model.predict(text for text in ("red",)) == model.predict(["red"])  # type: ignore[arg-type]
     files = {path.name for path in folder.iterdir()}
     assert {"model.safetensors", HEAD_FILE, "recipe.toml", "tokenizer.json", "log.jsonl", "card.md"} <= files
-    assert "state" not in files  # finished: nobody goes on from it
+    assert "state" not in files  # a finished run keeps no training state
     assert (
         load_file(str(folder / "model.safetensors")).keys() == load_file(str(place / "bert/model.safetensors")).keys()
     )
@@ -124,7 +124,7 @@ def test_several_seeds_give_a_mean_and_an_interval(place: Path) -> None:
     kept = json.loads((place / "seeds/results.json").read_text())
     assert kept["mean"] == pytest.approx(np.mean(values))
     again = moved(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"], resume=True)
-    assert again.values() == values  # finished: taken as they are
+    assert again.values() == values  # finished runs are reused
     single = moved(place, "single", data="count", seed=1, changes=["phase.0.epochs=1"])
     assert single.values() == [values[1]]
     assert single.interval is None
@@ -176,7 +176,7 @@ def test_resume_refuses_other_data(place: Path, tmp_path: Path) -> None:
 
 
 def test_keep_best_keeps_the_best_epoch(place: Path) -> None:
-    """With a rate that ruins what was learnt: the metric, not the loss, decides."""
+    """At a destructive learning rate; the metric, not the loss, decides."""
     changes = ["phase.0.epochs=6", "phase.0.keep=best", "phase.0.schedule={kind='constant'}"]
     outcome = moved(place, "best", changes=[*changes, "phase.0.optimizer.rate=0.05", "phase.0.clip=0.0"])
     checks = [line for line in RunFolder(place / "best").read_log() if line["event"] == "valid"]
@@ -194,16 +194,16 @@ def test_overrides_change_the_recipe_for_one_data_set(place: Path) -> None:
     plan = make_plan("bert/finetune", place / "bert", name, changes=[own])
     assert (plan.recipe.phases[0].epochs, plan.recipe.phases[0].optimizer["rate"]) == (7, 1e-4)
     plan = make_plan("bert/finetune", place / "bert", name, changes=[own, "phase.0.epochs=2"])
-    assert plan.recipe.phases[0].epochs == 2  # the command has the last word
+    assert plan.recipe.phases[0].epochs == 2  # the command takes precedence
     other = make_plan("bert/finetune", place / "bert", str(place / "pair.csv"), changes=[own])
     assert other.recipe.phases[0].epochs == 3
 
 
 def test_texts_are_truncated_to_the_positions_that_were_trained(place: Path) -> None:
-    """The run was trained on texts of 32 tokens: positions beyond were never learnt."""
+    """The run was trained on texts of 32 tokens, so later positions are untrained."""
     plan = make_plan("bert/finetune", place / "bert", str(place / "color.csv"))
     assert plan.recipe.phases[0].batches["length"] == 32
-    assert plan.recipe.model["dropout"] == 0.1  # the recipe's, where the network has one
+    assert plan.recipe.model["dropout"] == 0.1  # the length of the recipe
     assert plan.recipe.phases[0].precision == "fp32"  # on a CPU
     recurrent = make_plan("bert/finetune", place / "lstm", str(place / "color.csv"))
     assert recurrent.recipe.phases[0].batches["length"] == 128
@@ -326,7 +326,7 @@ def test_compare_scratch_trains_a_twin_of_every_run(place: Path, tmp_path: Path,
     ):
         folder = tmp_path / f"alone-{row['name'][-9:]}"
         alone = transfer.run(recipe, place / slug, outcome.name, folder, scratch=True, **options)
-        assert twin.values() == alone.values()  # the very run that --scratch makes
+        assert twin.values() == alone.values()  # the same run as with --scratch
         assert row["values"] == [a - b for a, b in zip(outcome.values(), twin.values(), strict=True)]
     stops = iter([False] * 3 + [True] * 9)
     assert compare(tmp_path / "cut", stop=lambda: next(stops)).results == {}

@@ -1,4 +1,4 @@
-"""Any encoder with a head learns what its texts say: small networks, data made for it, far from chance."""
+"""Every encoder with a head learns a simple artificial task far above chance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_classification_run_learns_single_text_task(slug: str, tmp_path: Path) -
     ("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "bert/finetune"), ("lstm", "gpt1/finetune")]
 )
 def test_classification_run_learns_pair_task(slug: str, recipe: str, tmp_path: Path) -> None:
-    """Both name a color, and the second one's is asked for."""
+    """Both texts name a color; the label is the color of the second text."""
     data = write_table(tmp_path / "pair.csv", ["text", "second", "label"], draw_color_pairs(500))
     make_run(tmp_path / "run", slug)
     changes = [*CHANGES, "phase.0.epochs=12", *(["phase.0.optimizer.rate=1e-2"] if slug == "lstm" else [])]
@@ -56,12 +56,12 @@ def test_regression_run_learns_to_count(tmp_path: Path) -> None:
     many, none = load(tmp_path / "out", device="cpu").predict(["red red the red red king", "the old king went"])
     assert many.value is not None
     assert none.value is not None
-    assert many.value > 2.5 > 1.5 > none.value  # in the labels' own units
+    assert many.value > 2.5 > 1.5 > none.value  # in the units of the labels
 
 
 @pytest.mark.parametrize("slug", ["bert", "gpt1", "lstm", "elmo"])
 def test_ulmfit_recipe_trains_other_networks(slug: str, tmp_path: Path) -> None:
-    """Five phases, of which some have more groups than the network: a class, a class of pairs, and a number."""
+    """Some of its five phases have more groups than the network; tasks are single texts, pairs and regression."""
     make_run(tmp_path / "run", slug)
     files = {
         "color": write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(300)),

@@ -1,4 +1,4 @@
-"""Texts of any length piece by piece: as if read at once where that is possible, and bounded where it is not."""
+"""Texts of any length in chunks: equal to full backpropagation if the window covers the text, bounded otherwise."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def texts(*lengths: int, packs: bool) -> Batch:
 
 
 def learnt(network: TextHead, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-    """What is said, and the gradients of it."""
+    """Return the logits and their gradients."""
     network.zero_grad()
     said = network(batch)
     said.square().sum().backward()
@@ -68,7 +68,7 @@ def learnt(network: TextHead, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
 def test_chunks_equal_full_backpropagation_if_the_window_covers_the_text(
     name: str, packs: bool, lengths: tuple[int, ...]
 ) -> None:
-    """Values and gradients: of rows that end one after the other, and of rows that go on together for pieces."""
+    """Values and gradients, for rows of different and of similar lengths."""
     said, gradients = learnt(headed(name), texts(*lengths, packs=False))
     for chunk, kept in ((7, 23), (7, 0), (5, 100), (1, 50)):
         found, others = learnt(headed(name, chunk, kept), texts(*lengths, packs=packs))
@@ -90,7 +90,7 @@ def test_pooling_with_chunks_equals_pooling_without(pooling: str) -> None:
 
 
 def test_window_starts_at_a_chunk_boundary() -> None:
-    """Those that begin among the last 7 tokens: of 11 by 3, the ones at 6 and 9 (fastai: sl − i <= max_len)."""
+    """Chunks that start within the last 7 tokens: of 11 tokens by 3, those at 6 and 9 (fastai: sl − i <= max_len)."""
     assert tokens_before_window([11, 7, 8, 9, 10, 13, 1], 3, 7).tolist() == [6, 0, 3, 3, 3, 6, 0]
     assert tokens_before_window([11, 100], 3, 0).tolist() == [0, 0]
     for size in range(1, 200):
@@ -99,7 +99,7 @@ def test_window_starts_at_a_chunk_boundary() -> None:
 
 
 def by_hand(network: TextHead, ids: Tensor, skip: int) -> Tensor:
-    """One text: its beginning without a gradient, then the rest at once, and the three pools of that."""
+    """Encode one text by hand: its start without gradients, the rest at once, then all three poolings."""
     state = None
     with torch.no_grad():
         if skip:
@@ -125,16 +125,16 @@ def test_tokens_before_the_window_have_no_gradient(name: str) -> None:
         if p.grad is not None:
             torch.testing.assert_close(gradients[key], p.grad, rtol=1e-9, atol=1e-12)
     whole, _ = learnt(headed(name), texts(*lengths, packs=False))
-    assert (whole - said).abs().max() > 1e-4  # a long text is not read as before
+    assert (whole - said).abs().max() > 1e-4  # a long text is read differently
 
 
 @pytest.mark.parametrize(
     ("name", "training", "frozen", "pieces"),
     [
-        ("awd-lstm", True, False, True),  # one mask for a piece
-        ("awd-lstm", True, True, False),  # what is frozen drops nothing
+        ("awd-lstm", True, False, True),  # one mask per chunk
+        ("awd-lstm", True, True, False),  # frozen networks have no dropout
         ("awd-lstm", False, False, False),
-        ("lstm", True, False, False),  # each token has a mask of its own
+        ("lstm", True, False, False),  # each token has its own mask
     ],
 )
 def test_memory_of_a_long_text_is_bounded_by_the_window(name: str, training: bool, frozen: bool, pieces: bool) -> None:
@@ -157,17 +157,17 @@ def test_memory_of_a_long_text_is_bounded_by_the_window(name: str, training: boo
     batch = texts(20_000, 30, 160, 99, packs=True)
     assert batch.inputs.ids.numel() == 20_289
     network(batch)
-    skipping = [(2, 50)] * 2 + [(1, 50)] * 396  # of the one of 160 a hundred are tokens_before_window
+    skipping = [(2, 50)] * 2 + [(1, 50)] * 396  # 100 tokens of the text of 160 are before the window
     if not pieces:
         skipping = [(2, 100), *[(1, 2000)] * 9, (1, 1800)]
-    reading = [(4, 50), (3, 50)]  # the one of 30 has ended
+    reading = [(4, 50), (3, 50)]  # the text of 30 has ended
     assert sizes == skipping + reading
     assert graphs == [False] * len(skipping) + [not frozen] * len(reading)
 
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_logits_are_independent_of_chunks_read_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one piece after the other."""
+    """The result equals that of one chunk at a time."""
     batch = texts(5000, 9, 700, packs=True)
     network = headed(name, 4, 12)
     said = network(batch)
@@ -177,7 +177,7 @@ def test_logits_are_independent_of_chunks_read_at_once(name: str, monkeypatch: p
 
 @pytest.mark.parametrize("name", ["awd-lstm", "qrnn", "lstm", "gru", "rnn"])
 def test_networks_with_locked_dropout_are_flagged(name: str) -> None:
-    """Those whose masks stay over time; then it matters where a text is divided."""
+    """With locked masks, the division of a text into chunks matters."""
     slug, model = NETWORKS[name]
     cls = model_class(slug)
     shares = {"output_dropout": 0.5} if slug == "awd-lstm" else {"dropout": 0.5}
@@ -217,7 +217,7 @@ PIECES = [
 
 
 def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
-    """What is at the end of a long text decides; nothing is cut, so nothing is said to be."""
+    """The end of a long text decides the label; nothing is truncated, so no note says so."""
     rows = [(f"{'the king saw ' * (i % 9)}{text}", label) for i, (text, label) in enumerate(draw_color_texts(300))]
     data = write_table(tmp_path / "long.csv", ["text", "label"], rows)
     make_run(tmp_path / "run", "lstm")
@@ -251,7 +251,7 @@ def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("long", "told"), [(0, False), (5, False), (400, True)])
 def test_long_texts_before_the_window_are_noted(tmp_path: Path, long: int, told: bool) -> None:
-    """And it lies beside the others as long as it is, so that they are not padded."""
+    """Long texts are batched at full length, so that others are not padded."""
     rows = [*draw_color_texts(60), (f"{'the king saw ' * long}red", "red")]
     data = write_table(
         tmp_path / "one.csv", ["text", "label", "split"], [(*row, "train") for row in rows] + [(*rows[0], "dev")]

@@ -1,4 +1,4 @@
-"""Any encoder × any head: it is built, learns through the real objective, and is the same after it was saved.
+"""Every encoder with every head: construction, training with its objective, saving and loading.
 
 Every network of the package that has vectors inside, each with every kind of head, every way of reading a text as one
 vector, and tags with a CRF and without. Networks are as small as they can be.
@@ -115,7 +115,7 @@ def reloaded(task: Any, network: Any, folder: Path) -> Any:
 
 
 def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
-    """Four examples for the network, and the objective that learns from them."""
+    """Return four examples for the network, and the objective of the task."""
     task = {"kind": kind}, {"kind": "examples", "rows": 4, "length": 40}
     if kind == "tagging":
         words = [text.split() for text in TEXTS]
@@ -158,7 +158,7 @@ def test_head_trains_saves_and_reloads(slug: str, name: str, tmp_path: Path) -> 
         moved = [p.grad for p in headed.encoder.parameters() if p.grad is not None]
         assert moved
         assert all(torch.isfinite(grad).all() for grad in moved)
-        assert max(float(grad.abs().max()) for grad in moved) > 0  # it reaches the network under the head
+        assert max(float(grad.abs().max()) for grad in moved) > 0  # gradients reach the network below the head
         optimizer.step()
     learnt = {name.split(".")[0] for name, p in headed.named_parameters() if not torch.equal(p, before[name])}
     assert {"encoder", "out"} <= learnt
@@ -180,7 +180,7 @@ def test_head_trains_saves_and_reloads(slug: str, name: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "is_conditional", False)])
 def test_seq2seq_networks_generate_their_labels(slug: str, tmp_path: Path) -> None:
-    """Costs are those of the language model by itself, whatever the network; learning reaches all of it."""
+    """Costs equal those of the language model alone, and gradients reach the entire network."""
     network, tokenizer = network_of(slug)
     labels = ("far", "a river", "old king")
     ids = [list(one) for one in tokenize_labels(tokenizer, labels, {})]

@@ -1,4 +1,4 @@
-"""Labels from a language model alone: scores by hand, and each kind of model by what it offers."""
+"""Zero-shot and few-shot classification: scores by hand, and each kind of language model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TEXTS = ["the king saw the house", "a river far and old"]
 
 
 class Fixed(TextModel):
-    """A model whose costs are a function of (given, text), a token for each letter."""
+    """A model whose cost is a function of (given, text), with one token per character."""
 
     tokenizer, network, parameters, name = BYTES, SimpleNamespace(has_hidden_states=False), 0, "fixed"
 
@@ -47,13 +47,13 @@ def test_predict_asks_for_every_label_and_normalizes_by_length() -> None:
     lm = Fixed(lambda given, text: 10.0 if "red" in text else 12.0)
     (found,) = ZeroShotClassifier(lm, LABELS).predict(["A fine day."])
     assert lm.seen == [("A fine day. This text is about", f" {label}.") for label in LABELS]
-    each = [math.exp(-10 / 5), math.exp(-12 / 11)]  # " red." has 5 letters, " dark blue." 11
-    assert found.label == "dark blue"  # dearer, but not for its length
+    each = [math.exp(-10 / 5), math.exp(-12 / 11)]  # " red." has 5 characters, " dark blue." 11
+    assert found.label == "dark blue"  # more expensive, but not per character
     assert list(found.probabilities.values()) == pytest.approx([p / sum(each) for p in each])
 
 
 def test_calibration_subtracts_each_labels_prior_score() -> None:
-    """After the text red costs 4 and blue 5; without a text red costs 3, so the text speaks against it."""
+    """After the text red costs 4 and blue 5; red alone costs 3, so the text is evidence against it."""
     costs = {(True, True): 4.0, (True, False): 5.0, (False, True): 3.0, (False, False): 9.0}
     lm = Fixed(lambda given, text: costs["text:" in given, "red" in text])
     (found,) = ZeroShotClassifier(lm, LABELS, calibrate=True).predict(["text: one"])
@@ -113,7 +113,7 @@ def translator(marks: int) -> Seq2SeqLM:
 
 
 def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
-    """−log p of each token of the target, one after the other."""
+    """Compute −log p of each target token, step by step."""
     last, state = lm._read_prompts([source])
     costs = []
     for id in target:
@@ -156,7 +156,7 @@ def test_predict_notes_unknown_label_words_and_truncated_texts(tmp_path: Path) -
     assert len(notes) == 1
     assert "'zweiback'" in notes[0]
     ZeroShotClassifier(lm, ["red", "blue"], "so {label}.").predict(["the king"], notes=notes)
-    assert "'red.', 'blue.'" in notes[1]  # a word of its own, where spaces divide words
+    assert "'red.', 'blue.'" in notes[1]  # one word in a vocabulary of whitespace-separated words
     for slug, window in (("gpt1", 32), ("bert", 30)):
         lm, notes = nextword.load(make_run(tmp_path / slug, slug), device="cpu"), []
         ZeroShotClassifier(lm, ["red", "blue"], "so {label}").predict(["the king " * 100, "the king"], notes=notes)
@@ -195,7 +195,7 @@ def test_few_shot_examples_precede_every_text_in_the_same_template() -> None:
     ahead = "It rains. It is dark blue.\n\nFire! It is red.\n\n"
     assert lm.seen == [
         *((f"{ahead}A day. It is", f" {label}.") for label in LABELS),
-        *((f"{ahead}It is", f" {label}.") for label in LABELS),  # what labels are worth without the text
+        *((f"{ahead}It is", f" {label}.") for label in LABELS),  # the prior scores of the labels
     ]
 
 

@@ -1,4 +1,4 @@
-"""Numbers that are written: which strings there are, and which of them a number is nearest to."""
+"""Numbers as strings: the possible strings, and the nearest one of a number."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ def test_number_strings_equal_those_of_t5() -> None:
     assert (SCORES[0], SCORES[1], SCORES[13], SCORES[-1]) == ("0.0", "0.2", "2.6", "5.0")
     assert number_strings(["5.000", "0.000", "2.333"]) == SCORES
     assert number_strings(["5", "0"], 0.2) == SCORES
-    assert number_strings(["1.0", "4.91"], 0.2) == SCORES[5:]  # 4.91 lies nearer to 5.0 than to 4.8
+    assert number_strings(["1.0", "4.91"], 0.2) == SCORES[5:]  # 4.91 is closer to 5.0 than to 4.8
 
 
 @pytest.mark.parametrize(
     ("label", "said"),
     [
         *(("2.57", "2.6"), ("2.5", "2.4"), ("2.7", "2.8"), ("2.69", "2.6"), ("2.71", "2.8")),
-        *(("0.1", "0.0"), ("0.3", "0.4"), ("0.5", "0.4"), ("0.7", "0.8")),  # in the middle: the even multiple of 0.2
+        *(("0.1", "0.0"), ("0.3", "0.4"), ("0.5", "0.4"), ("0.7", "0.8")),  # halfway: the even multiple of 0.2
         *(("0.099", "0.0"), ("0.101", "0.2"), ("0", "0.0"), ("5.000", "5.0"), ("1e-1", "0.0"), ("25e-1", "2.4")),
-        *(("-3", "0.0"), ("6.2", "5.0")),  # that no training row had
+        *(("-3", "0.0"), ("6.2", "5.0")),  # not in the training rows
     ],
 )
 def test_nearest_string_of_label_equals_expected_string(label: str, said: str) -> None:
@@ -44,7 +44,7 @@ def test_nearest_string_of_label_equals_expected_string(label: str, said: str) -
 
 
 def test_nearest_strings_round_halves_as_t5_in_float32() -> None:
-    """tf.round(x · 5) / 5, as T5's own code has it, rounds halves to even numbers, too; numpy does the same."""
+    """tf.round(x · 5) / 5 in the code of T5 rounds halves to even numbers, like numpy."""
     labels = [f"{i / 100:.2f}" for i in range(501)]
     theirs = np.round(np.array(labels, np.float32) * np.float32(5)).astype(int)
     assert nearest_strings(labels, SCORES).tolist() == theirs.tolist()
@@ -65,8 +65,8 @@ def test_nearest_strings_of_sts_b_equal_t5(shared: Path, monkeypatch: pytest.Mon
     ("labels", "step"),
     [
         (["0.000", "5.000", "3.333"], "0.2"),  # 25 steps
-        (["0.000", "5.001"], "0.5"),  # a little more than 25
-        (["1", "5", "3"], "1"),  # no finer than the numbers are
+        (["0.000", "5.001"], "0.5"),  # slightly more than 25
+        (["1", "5", "3"], "1"),  # not finer than the labels
         (["1.0", "5.00"], "1"),
         (["1", "10", "2.5"], "0.5"),
         (["0", "100", "37"], "5"),
@@ -97,7 +97,7 @@ def test_number_strings_have_the_decimals_of_the_step() -> None:
 
 
 def test_label_text_decodes_indices_to_numbers() -> None:
-    """What a head says is a place; so is what is right, between places, where a number has no string of its own."""
+    """A head predicts the index of a string; a label between two strings has a fractional index."""
     low, step = scale_of_strings(SCORES)
     task = LabelText.parse({"kind": "label_text", "numbers": SCORES, "mean": low, "std": step}, "test")
     np.testing.assert_allclose(task.encode_labels(["2.6", "2.5", "0"]), [13, 12.5, 0], rtol=1e-6)

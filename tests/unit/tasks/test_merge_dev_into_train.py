@@ -1,4 +1,4 @@
-"""The last training: dev is learnt from too, and the last weights are kept."""
+"""Merging dev into train for a final training, which keeps the last weights."""
 
 from pathlib import Path
 

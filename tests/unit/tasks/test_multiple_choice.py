@@ -1,4 +1,4 @@
-"""Candidates: the readers of RACE, Story Cloze, SWAG and a user's tables, the frames of each, and their scores."""
+"""Multiple choice: readers of RACE, Story Cloze, SWAG and tables of users, frames, and scores."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_race_reads_passages_in_numerical_order(home: Path) -> None:
     assert rows.choices[0] == ("At home.", "In town.", "At sea.", "Nowhere.")
     assert data.balance == {"1": 0.5, "3": 0.5}
     assert [len(read_one(name).splits["dev"]) for name in ("RACE-middle", "race-h", "race-m")] == [4, 2, 4]
-    assert read_one(str(home / "race/RACE")).splits["train"] == rows  # by the folder itself
+    assert read_one(str(home / "race/RACE")).splits["train"] == rows  # by path
     some, _, table = read_multiple_choice(home / "race/RACE/test/high")
     assert some.texts == ["test high 7. He went to town.\nThe house was grey."] * 2
     assert table.header == ["question", "choices"]
@@ -126,7 +126,7 @@ def test_swag_prepends_the_start_to_each_ending(home: Path) -> None:
     for name, header, rows in (
         ("train.csv", SWAG, [row, row]),
         ("val.csv", SWAG, [row]),
-        ("test.csv", SWAG[:-1], [row[:-1]]),  # labels are kept back
+        ("test.csv", SWAG[:-1], [row[:-1]]),  # labels are withheld
     ):
         (home / "swag").mkdir(exist_ok=True)
         write_table(home / "swag" / name, header, rows)
@@ -140,7 +140,7 @@ def test_swag_prepends_the_start_to_each_ending(home: Path) -> None:
     assert data.splits["test"].labels is None
     own = read_one(str(home / "swag"))
     assert own.splits["train"] == rows
-    again = read_one(str(home / "swag"), own.columns, "multiple_choice")  # as a run that goes on names them
+    again = read_one(str(home / "swag"), own.columns, "multiple_choice")  # as a resumed run names them
     assert again.fingerprint == own.fingerprint
     assert again.splits["test"].labels is None
 
@@ -193,7 +193,7 @@ def test_read_of_malformed_table_raises(tmp_path: Path, rows: list[dict[str, Any
 
 
 def test_choose_held_out_distinguishes_rows_by_their_candidates() -> None:
-    """Contexts may be all the same, or empty: the examples differ nevertheless."""
+    """Examples differ even if their contexts are equal or empty."""
     rows = Rows([""] * 50, None, ["0"] * 50, choices=[(str(i), "x") for i in range(50)])
     assert len(choose_held_out(rows)) == 5
     assert multiple_choice_rows(read_table_of(rows))[0].choices == rows.choices
@@ -224,7 +224,7 @@ def frame_of(text: Any, i: int) -> list[int]:
 
 
 def test_encode_choices_frames_candidates_as_the_papers() -> None:
-    """BERT's question goes with the candidate; GPT's with the context, before the delimiter."""
+    """BERT joins the question to the candidate, GPT to the context before the delimiter."""
     for slug in ("bert", "gpt1"):
         network, tokenizer = made(slug)
         context, question, first, second = map(tokenizer.encode, ("the old king", "went far ?", "a house", "river"))
@@ -258,13 +258,13 @@ def test_encode_choices_truncates_the_context_and_keeps_the_candidate() -> None:
     question = made("gpt1")[1].encode("went far ?").ids.tolist()
     row = frame_of(both[0], 0)
     at = row.index(len(made("gpt1")[1]) + 1)  # the delimiter
-    assert row[at - len(question) : at] == question  # it was the context that was cut
+    assert row[at - len(question) : at] == question  # the context was truncated
 
 
 @pytest.mark.parametrize("slug", ["bert", "gpt1", "lstm"])
 @pytest.mark.parametrize("pooling", ["auto", "mean"])
 def test_choice_scores_equal_scores_of_single_candidates(slug: str, pooling: str) -> None:
-    """Examples with different numbers of candidates, packed or padded, beside each frame read by itself."""
+    """Also with different numbers of candidates, packed or padded."""
     network, tokenizer = made(slug)
     headed = ChoiceHead(network, TextHeadConfig(frame="choose", pooling=pooling, dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
@@ -293,7 +293,7 @@ def test_choice_examples_first_returns_a_prefix() -> None:
     some = text.take(np.array([2, 0]))
     assert some.counts.tolist() == [2, 3]
     assert some.labels.tolist() == [2, 0]
-    assert some.most == text.most == 3  # what is said stays as wide
+    assert some.most == text.most == 3  # the width of the output stays
     assert frame_of(some, 0) == frame_of(text, 5)
     assert frame_of(some, 4) == frame_of(text, 2)
     assert some.lengths.tolist() == text.lengths[[2, 0]].tolist()

@@ -1,4 +1,4 @@
-"""Several tasks on texts learnt by one network with a head each: drawn by size, saved, resumed, and predicted."""
+"""Multitask training of one network with a head per task: sampling by size, saving, resuming, predicting."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def test_batch_depends_only_on_seed_and_step(place: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
 def test_each_head_predicts_and_trains_as_if_alone(place: Path, slug: str) -> None:
-    """RoBERTa's heads have a dense layer of their own; BERT's share its pooler."""
+    """Each head of RoBERTa has its own dense layer; heads of BERT share its pooler."""
     plan = make_plan("bert/finetune", place / slug, data_of(place), changes=QUICK, device="cpu")
     network = build_model(plan.recipe, plan.tokenizer)
     assert isinstance(network, MultitaskHead)
@@ -106,7 +106,7 @@ def test_each_head_predicts_and_trains_as_if_alone(place: Path, slug: str) -> No
         torch.testing.assert_close(network(batch), alone(batch), rtol=0, atol=0)
         loss = objective.loss(network, batch, None)
         assert loss.outputs is not None
-        assert loss.outputs.shape[1] == 2  # that of a number has a column beside it
+        assert loss.outputs.shape[1] == 2  # the regression output is padded to two columns
         assert torch.isneginf(loss.outputs[:, 1:]).all() == (part == 2)
         network.train()
         network.zero_grad()
@@ -120,7 +120,7 @@ def test_each_head_predicts_and_trains_as_if_alone(place: Path, slug: str) -> No
 
 def test_report_has_the_balance_of_each_task(place: Path, whole: Outcome) -> None:
     page = (place / "whole/report.html").read_text().split('id="classes"')[1].split("<section")[0]
-    assert page.count("Share of training") == 2  # numbers have no classes
+    assert page.count("Share of training") == 2  # regression has no classes
     shares = [read_text_data(str(place / f"{name}.csv")).balance for name in NAMES[:2]]
     said = re.findall(r"(\d+\.\d)\u00a0%", page)
     assert said == [f"{100 * share:.1f}" for one in shares for share in one.values()]
@@ -143,7 +143,7 @@ def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, whole: O
     assert result["dev"]["mean"] == pytest.approx(np.mean([result["dev"][file] for file in files]))
     assert min(result["dev"][file] for file in files[:2]) > 0.8
     assert result["dev"][files[2]] > 0.6
-    for file, metric in zip(files, ("accuracy", "accuracy", "spearman"), strict=True):  # again, by the saved weights
+    for file, metric in zip(files, ("accuracy", "accuracy", "spearman"), strict=True):  # again with the saved weights
         assert result["tasks"][file]["dev"][metric] == pytest.approx(result["dev"][file], abs=1e-6)
     model = nextword.load(place / "whole", device="cpu")
     assert model.can == {"predict", "embed"}
@@ -163,7 +163,7 @@ def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, whole: O
 
 @pytest.mark.parametrize(("slug", "recipe"), [("bert", "bert/finetune"), ("gpt1", "gpt1/finetune")])
 def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe: str) -> None:
-    """Of GPT-1 with its language loss beside."""
+    """Including GPT-1 with its auxiliary language-model loss."""
     options: dict[str, Any] = {"slug": slug, "recipe": recipe, "seed": 7}
     options["changes"] = [
         "phase.0.steps=8",

@@ -1,4 +1,4 @@
-"""Data of another kind than a recipe learns: told what they are, and which recipe fits."""
+"""Data that do not match the task of a recipe: the error recommends a suitable recipe."""
 
 from __future__ import annotations
 
@@ -106,14 +106,14 @@ def test_resolve_with_suitable_data_returns_their_kind(recipe: str, name: str, k
 
 
 def test_named_columns_of_a_question_table_make_pairs(place: Path) -> None:
-    """A question with a passage and yes or no is a pair with a label, if one says so."""
+    """With named columns, a question and a passage with the answer yes or no are a labeled pair."""
     rows = [(f"is it {i} ?", f"it is {i} or so", "yes" if i % 2 else "no") for i in range(40)]
     file = str(write_table(place / "yes.csv", ["question", "passage", "answer"], rows))
     with pytest.raises(NextwordError, match="bert/span"):
         resolve("bert/finetune", place / "bert", file, device="cpu")
     found = resolve("bert/finetune", place / "bert", file, Columns("passage", "question", "answer"), device="cpu")
     assert found.data.labels == ("no", "yes")
-    with pytest.raises(NextwordError, match="'reply'"):  # its own error, without advice
+    with pytest.raises(NextwordError, match="'reply'"):  # the original error, without advice
         resolve("bert/finetune", place / "bert", file, Columns("passage", "question", "reply"), device="cpu")
     with pytest.raises(InvalidSetting, match="bert/tag"):
         resolve("bert/finetune", place / "bert", file, kind="tagging", device="cpu")

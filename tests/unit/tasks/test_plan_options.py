@@ -1,4 +1,4 @@
-"""Options of fine-tuning: weights of classes, layers drawn anew, and stopping early."""
+"""Options of fine-tuning: class weights, reinitialized layers, and early stopping."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_balanced_class_weights_follow_the_training_rows(place: Path, tmp_path: 
 
 
 def test_heavier_class_is_predicted_more_often(place: Path, tmp_path: Path) -> None:
-    """Before anything is learnt of the texts, the head learns how much each class counts."""
+    """The head learns class priors before it learns anything about the texts."""
     said = []
     for name, weights in (("light", "{red=0.02}"), ("heavy", "{red=50.0}")):
         changes = [f"task.class_weights={weights}", "phase.0.steps=20", "phase.0.optimizer.rate=1e-2"]
@@ -124,7 +124,7 @@ def test_tensors_of_last_layers_of_other_networks_start_with_expected_name(slug:
 
 
 def test_reinit_layers_reinitializes_last_layers_by_seed_and_loads_the_rest(place: Path, tmp_path: Path) -> None:
-    """A rate of next to nothing: what training begins with is what it ends with."""
+    """A negligible learning rate keeps the initial weights."""
     changes = [
         "task.reinit_layers=1",
         "phase.0.steps=1",
@@ -171,9 +171,9 @@ def test_patience_stops_and_keeps_the_best_weights(place: Path, tmp_path: Path) 
     values = [line["accuracy"] for line in checks]
     assert outcome.results[0]["stopped"] == "patience"
     assert len(values) < 40
-    best = max(range(len(values)), key=lambda i: (values[i], -checks[i]["valid"], -i))  # of equals, the least loss
+    best = max(range(len(values)), key=lambda i: (values[i], -checks[i]["valid"], -i))  # ties: the lowest loss
     assert [i for i, line in enumerate(checks) if line["best"]][-1] == best
-    assert len(values) == values.index(max(values)) + 1 + 3  # more than two after the first as good as any
+    assert len(values) == values.index(max(values)) + 1 + 3  # more than two after the first best one
     assert outcome.mean == values[best]
     dev = read_one(str(place / "color.csv")).splits["dev"]
     said = nextword.load(tmp_path / "out", device="cpu").predict(dev.texts)

@@ -1,4 +1,4 @@
-"""A note where examples give only so few that training is over before it has begun."""
+"""The note that too few examples give too few training steps."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def told(recipe: str, changes: Sequence[str], examples: int) -> list[str]:
         ("ulmfit/classify", (), 64 * 12, "768 examples give only 96 steps"),
         ("ulmfit/classify", (), 64 * 12 + 1, ""),  # 13 · 8 = 104
         ("ulmfit/classify", ("task.train_fraction=0.004",), 25_000, "100 examples give only 16 steps"),
-        ("ulmfit/classify", ("phase.*.epochs=0", "phase.*.steps=3"), 360, ""),  # as asked for
+        ("ulmfit/classify", ("phase.*.epochs=0", "phase.*.steps=3"), 360, ""),  # as configured
         ("ulmfit/few", (), 90, ""),  # 6 batches of 16, 40 epochs
         ("bert/finetune", (), 320, "320 examples give only 30 steps"),
-        ("bert/finetune", ("phase.0.accumulate=4",), 320, "320 examples give only 6 steps"),  # 2 whole ones an epoch
-        ("bert/finetune", ("phase.0.epochs=0.1",), 20, "20 examples give only 1 step"),  # never none
+        ("bert/finetune", ("phase.0.accumulate=4",), 320, "320 examples give only 6 steps"),  # 2 full batches per epoch
+        ("bert/finetune", ("phase.0.epochs=0.1",), 20, "20 examples give only 1 step"),  # at least one
     ],
 )
 def test_few_steps_are_noted(recipe: str, changes: tuple[str, ...], examples: int, said: str) -> None:

@@ -24,7 +24,7 @@ def test_predictions_are_added_to_the_table(tmp_path: Path) -> None:
     assert notes == ["replaced the columns 'predicted'"]
     content, notes = add_columns(table, CELLS, ".tsv")
     (tmp_path / "t.tsv").write_text(content)
-    assert read_table(tmp_path / "t.tsv").rows == [['say "hi" and go', "a", "0.9"]]  # as a .tsv is read here
+    assert read_table(tmp_path / "t.tsv").rows == [['say "hi" and go', "a", "0.9"]]  # as the reader parses .tsv files
     assert "1 rows" in notes[1]
 
 
@@ -33,12 +33,12 @@ def test_earlier_predictions_are_replaced_across_formats(tmp_path: Path) -> None
     content, notes = add_columns(read_table(tmp_path / "t.jsonl"), CELLS, ".csv")
     assert list(csv.reader(io.StringIO(content))) == [["text", "predicted", "p(a)"], ["x", "a", "0.9"]]
     assert notes == ["replaced the columns 'predicted', 'probabilities'"]
-    earlier = Table("t", ["text", "p(b)", "predicted", "price(b)"], [["x", "0.9", "b", "7"]])  # of other labels, too
+    earlier = Table("t", ["text", "p(b)", "predicted", "price(b)"], [["x", "0.9", "b", "7"]])  # including other labels
     objects = [{"predicted": "a", "probabilities": {"a": 1.0}}]
     content, notes = add_columns(earlier, objects, ".jsonl")
     assert json.loads(content) == {"text": "x", "price(b)": "7", **objects[0]}
     assert notes == ["replaced the columns 'p(b)', 'predicted'"]
-    own = Table("t", ["text", "p(b)", "probabilities"], [["x", "0.9", "1"]])  # nothing was predicted there
+    own = Table("t", ["text", "p(b)", "probabilities"], [["x", "0.9", "1"]])  # no prediction for this row
     content, notes = add_columns(own, CELLS, ".csv")
     assert content.splitlines()[0] == "text,p(b),probabilities,predicted,p(a)"
     assert notes == []

@@ -1,4 +1,4 @@
-"""What one prediction costs may be far more than a token, and training has not diverged."""
+"""The divergence check counts the tokens of one prediction."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.tiny_transfer import draw_color_counts, draw_color_texts, mak
 
 
 def test_divergence_check_counts_all_tokens_of_a_label(tmp_path: Path) -> None:
-    """A network that has learnt nothing pays log V for every token, and the twin of a run is such a one."""
+    """An untrained network costs log V per token; a run from scratch starts as such a network."""
     run, data = (
         make_run(tmp_path / "t5", "t5"),
         write_table(tmp_path / "a.csv", ["text", "label"], draw_color_texts(40)),

@@ -1,4 +1,4 @@
-"""Questions out of files: SQuAD's JSON, tables, answers that are elsewhere or nowhere, and what is malformed."""
+"""Question files: SQuAD JSON, tables, misplaced and absent answers, and malformed entries."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_read_squad_returns_questions_of_official_file(tmp_path: Path) -> None:
     assert (first.id, first.question, first.context) == ("a1", "Who won?", CONTEXT)
     assert first.answers == ("Denver", "Denver beat")
     assert first.place == (0, 6)
-    assert second.answers == ()  # plausible ones are no answers
+    assert second.answers == ()  # plausible answers do not count
     assert second.place is None
     assert not second.is_lost
     assert found.has_unanswerable
@@ -81,23 +81,23 @@ def test_locate_answer_searches_near_the_given_position() -> None:
     assert locate_answer(CONTEXT, " Carolina\n", 28) == ("Carolina", 30, True)
     assert locate_answer(CONTEXT, "Seattle", 3) == ("Seattle", NOT_FOUND, False)
     assert locate_answer(CONTEXT, "Denver", -5) == ("Denver", 0, True)
-    assert locate_answer(CONTEXT, "Carolina", None) == ("Carolina", 12, False)  # a table need not say where
+    assert locate_answer(CONTEXT, "Carolina", None) == ("Carolina", 12, False)  # tables need no answer position
 
 
 @pytest.mark.parametrize(
     ("context", "answer", "near", "place"),
     [
         ("The cart was full of art.", "art", None, 21),
-        ("The cart was full of art.", "art", 5, 5),  # the file says so
-        ("The cart was full of art.", "art", 6, 21),  # there it does not stand
+        ("The cart was full of art.", "art", 5, 5),  # the given position
+        ("The cart was full of art.", "art", 6, 21),  # not the given position
         ("art, cart, art", "art", 8, 11),  # the nearer of the two
         ("artful art", "art", None, 7),
-        ("carts, and smart", "art", None, 1),  # never a word of its own: the first
+        ("carts, and smart", "art", None, 1),  # never a separate word: the first occurrence
         ("It cost 1905 in 190.", "190", None, 16),
         ("Zoë knew Zo", "Zo", None, 9),
-        ("Zoe\u0308 knew Zoe", "Zoe", None, 10),  # a mark belongs to its letter
+        ("Zoe\u0308 knew Zoe", "Zoe", None, 10),  # a combining mark belongs to its letter
         ("कामा काम", "काम", None, 5),
-        ("US$5 and $5", "$5", None, 2),  # a word does not go on over it
+        ("US$5 and $5", "$5", None, 2),  # a separator ends a word
         ("東京大学は東京にある", "大学", None, 2),  # no spaces
         ("art", "art", None, 0),
     ],
@@ -192,7 +192,7 @@ def test_read_question_file_of_user_table_recognizes_columns(tmp_path: Path) -> 
     same = write_table(
         tmp_path / "same.csv", ["id", "question", "context"], [("7", "who ?", "x"), ("7", "when ?", "x")]
     )
-    assert [one.id for one in read_question_file(same)[0].all] == ["0", "1"]  # an id of something else
+    assert [one.id for one in read_question_file(same)[0].all] == ["0", "1"]  # ids that repeat are ignored
     found, columns, _ = read_question_file(
         write_table(tmp_path / "own.csv", ["q", "p", "a"], rows), required=Columns("p", "q", "a")
     )
@@ -206,7 +206,7 @@ def test_read_question_file_of_user_table_recognizes_columns(tmp_path: Path) -> 
 def test_read_json_lines_accepts_several_answer_formats(tmp_path: Path) -> None:
     base = {"question": "Who?", "context": CONTEXT}
     rows = [
-        {**base, "id": "x", "answers": {"text": ["Carolina"], "answer_start": [30]}},  # as the Hub has them
+        {**base, "id": "x", "answers": {"text": ["Carolina"], "answer_start": [30]}},  # as on the Hub
         {**base, "id": "y", "answers": ["Carolina", "Denver"]},
         {**base, "id": "z", "answers": [{"text": "Denver", "answer_start": 50}]},
         {**base, "id": "w", "answers": []},
@@ -293,7 +293,7 @@ def test_real_squad_has_the_published_sizes(shared: Path, monkeypatch: pytest.Mo
 
 
 def test_balance_of_fraction_counts_the_drawn_questions(tmp_path: Path) -> None:
-    """Questions whose answer is nowhere are not drawn from: the draw is over those that are learnt."""
+    """Questions with absent answers are not trained on, and so are not sampled."""
     answers = ["king", "", "emperor", "king"]
     rows = [(f"who is {i} ?", f"the king {i} is far", answers[i % 4]) for i in range(80)]
     file = str(write_table(tmp_path / "q.csv", ["question", "context", "answer"], rows))

@@ -1,4 +1,4 @@
-"""Passages in windows, tokens and characters, spans of windows, and answers out of them."""
+"""Passages in windows, character spans of tokens, answer spans, and answers decoded from them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def made(slug: str) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("kind", [*SPECS, "bytes", "characters"])
 def test_token_spans_cover_all_characters(kind: str) -> None:
-    """What a token stands for is in the text where it says, and no letter is without a token."""
+    """Each token matches the text at its span, and every character belongs to a token."""
     spec = SPECS.get(kind, {"kind": kind})
     tokenizer = train_tokenizer(spec, [TEXT, TRICKY] * 5)
     for text in (TEXT, TRICKY, ""):
@@ -82,7 +82,7 @@ def test_encoded_answer_spans_decode_to_the_answers(slug: str) -> None:
 
 
 def test_answer_span_excludes_adjacent_tokens() -> None:
-    """Tokens that end where the answer begins, or begin where it ends, are not of it."""
+    """Tokens that end where the answer begins, or begin where it ends, are excluded."""
     network, tokenizer = made("bert")
     for answer in ("30", "€5.30", "naïve", "old", "queen", "東京"):
         question, _ = make_question("x", "what ?", TRICKY, [(answer, None)])
@@ -96,12 +96,12 @@ def test_windows_overlap_and_hold_every_token() -> None:
     tokens = len(tokenizer.encode(TEXT))
     layout = PassageBatches(length=24, stride=5, question=4)
     text, left = encode_questions(network, tokenizer, [Question("x", "what went far to see ?", TEXT)], layout)
-    assert left == (1, 1, 0)  # the question was cut, and the passage is in windows
+    assert left == (1, 1, 0)  # the question is truncated, and the passage is split into windows
     sizes = np.diff(text.passage, axis=1)[:, 0]
     assert sizes[:-1].tolist() == [24 - 4 - 3] * (len(sizes) - 1)
     assert text.first_token.tolist() == [5 * i for i in range(len(sizes))]
     assert text.first_token[-1] + sizes[-1] == tokens
-    assert text.first_token[-2] + sizes[-2] < tokens  # and not a window too many
+    assert text.first_token[-2] + sizes[-2] < tokens  # and no more windows than needed
     ids = tokenizer.encode(TEXT).ids
     for i in range(len(text)):
         row = text.ids[text.starts[i] : text.starts[i + 1]]
@@ -110,11 +110,11 @@ def test_windows_overlap_and_hold_every_token() -> None:
     for pack in (True, False):
         batch = PassageBatches(pack=pack).batch(text, np.arange(len(text)), 0)
         assert batch.target_positions is not None
-        for i, at in enumerate(batch.target_positions):  # the places of a batch are [CLS] and the tokens of the passage
+        for i, at in enumerate(batch.target_positions):  # positions are [CLS] and the passage
             row = batch.inputs.ids.flatten()[at[at >= 0]].tolist()
             size = int(sizes[i])
             assert row == [tokenizer.special["[CLS]"], *ids[text.first_token[i] : text.first_token[i] + size].tolist()]
-    # in short windows the step is half of what they hold
+    # short windows overlap by half
     text, _ = encode_questions(
         network, tokenizer, [Question("x", "what ?", TEXT)], PassageBatches(length=16, stride=128)
     )
@@ -147,7 +147,7 @@ def test_absent_answers_are_excluded_from_training_only() -> None:
 
 @pytest.mark.parametrize(("slug", "at"), [("bert", 0), ("xlnet", -1), ("gpt1", -1)])
 def test_no_answer_position_is_the_pooled_token(slug: str, at: int) -> None:
-    """[CLS] at the beginning, or the last token where that has read all."""
+    """[CLS] at the start, or the last token of a network that reads left to right."""
     network, tokenizer = made(slug)
     text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", "the king")], PassageBatches(length=32))
     assert text.pooled_position[0] == at % len(text.ids)
@@ -228,7 +228,7 @@ def said_of(text: Any, *rows: tuple[float, list[tuple[int, int, float]]]) -> np.
 
 
 def two_windows(**more: Any) -> Any:
-    """A question over two windows; words 1 … are places of the first."""
+    """Make a question with two windows; the words 1 … are positions of the first."""
     network, tokenizer = made("bert")
     passage = "king went far to see house in land"
     question, _ = make_question("x", "what ?", passage, [("far", 10)])
@@ -242,18 +242,18 @@ def test_find_answers_takes_best_over_windows_and_merges_equal_texts() -> None:
     begins = text.first_token.tolist()
     shift = begins[1] - begins[0]
     assert text.text(0, 1, 1) == words[0]
-    word = text.text(1, 1, 1)  # it stands in the first window too, if that is long enough
+    word = text.text(1, 1, 1)  # also in the first window if it is long enough
     said = said_of(text, (9.0, [(1, 1, 2.0), (1, 2, 1.5)]), (5.0, [(1, 1, 3.0), (2, 2, -1.0)]))
     found = find_answers(text, said)[0]
     assert found.text == found.best == word
-    assert found.margin == 5.0 - 3.0  # the least of what windows say of none
+    assert found.margin == 5.0 - 3.0  # the lowest no-answer score of all windows
     turned = said_of(text, (5.0, [(1, 1, 2.0)]), (9.0, [(1, 1, 3.0)]))
-    assert find_answers(text, turned)[0].margin == 5.0 - 3.0  # whichever window says it
+    assert find_answers(text, turned)[0].margin == 5.0 - 3.0  # from either window
     texts = [one for one, _ in found.others]
     assert len(texts) == len(set(texts)) == 4
     odds = np.exp([3.0, 2.0, 1.5, -1.0])
     assert [share for _, share in found.others] == pytest.approx((odds / odds.sum()).tolist())
-    assert found.no_answer == 0.0  # no question of 1.1 is without an answer
+    assert found.no_answer == 0.0  # SQuAD 1.1 has no unanswerable questions
     if shift < np.diff(text.passage[0])[0]:
         twice = said_of(text, (9.0, [(1 + shift, 1 + shift, 1.0)]), (5.0, [(1, 1, 3.0)]))
         assert find_answers(text, twice)[0].others == ((word, 1.0),)
@@ -263,12 +263,12 @@ def test_find_answers_above_threshold_predicts_no_answer() -> None:
     text, words = two_windows(has_unanswerable=True, threshold=0.5)
     rows = (9.0, [(1, 1, 2.0)]), (2.4, [(1, 1, 1.0)])
     found = find_answers(text, said_of(text, *rows))[0]
-    assert (found.text, found.best) == (words[0], words[0])  # better by 0.4 only
+    assert (found.text, found.best) == (words[0], words[0])  # better by only 0.4
     odds = np.exp([2.0, 1.0, 2.4])
     assert found.no_answer == pytest.approx(odds[2] / odds.sum())
     assert found.probability == pytest.approx(odds[0] / odds.sum())
     even = (9.0, [(1, 1, 2.0)]), (2.5, [(1, 1, 1.0)])
-    assert find_answers(text, said_of(text, *even))[0].text == words[0]  # none has to be better by more
+    assert find_answers(text, said_of(text, *even))[0].text == words[0]  # the threshold for no answer is higher
     found = find_answers(replace(text, threshold=0.3), said_of(text, *rows))[0]
     assert (found.text, found.best) == ("", words[0])
     assert found.probability == found.no_answer

@@ -1,4 +1,4 @@
-"""Learning tags through the one loop: from a network of its own, over other networks, with few labels, in context."""
+"""Tagging with the trainer: its own network, heads over other networks, few labels, contextual vectors."""
 
 from __future__ import annotations
 
@@ -164,7 +164,7 @@ def test_read_tags_without_dev_holds_out_sentences(data: Path) -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "lstm", "xlnet"])
 def test_tag_head_trains_over_any_network(slug: str, data: Path, tmp_path: Path) -> None:
-    """Words of several tokens, frames around the text, and both ways of laying rows out."""
+    """With words of several tokens, frames around the text, and packed and padded rows."""
     source = make_run(tmp_path / slug, slug)
     changes = ["phase.0.epochs=1", "phase.0.precision=fp32", "task.classifier=crf"]
     out = transfer.run("bert/tag", source, str(data), tmp_path / "out", changes=changes, device="cpu")
@@ -264,7 +264,7 @@ def test_recipe_without_network_and_without_run_raises(data: Path, tmp_path: Pat
 
 
 def test_character_network_reads_characters_of_unknown_words(tmp_path: Path) -> None:
-    """In heads of tags and of classes alike, and by the vectors that `embed_words` has for them."""
+    """In tag heads, in classification heads, and in `embed_words`."""
     lm: Any = nextword.load(make_run(tmp_path / "elmo", "elmo"), device="cpu")
     words = [["the", "zweiback", "king"], ["stale", "zweiback", "of", "queen"]]
     text, _ = encode_sentences(lm.network, lm.tokenizer, words)
@@ -282,5 +282,5 @@ def test_character_network_reads_characters_of_unknown_words(tmp_path: Path) -> 
     ]
     changed = Bucketed().batch(other, np.arange(2), 0).inputs
     one, two = (lm.network.encode(given)[0][-1] for given in (inputs, changed))
-    assert not torch.allclose(one[0], two[0])  # it is not <unk> that was read
+    assert not torch.allclose(one[0], two[0])  # <unk> was not read
     torch.testing.assert_close(one[1], two[1], atol=1e-6, rtol=1e-5)

@@ -1,4 +1,4 @@
-"""The design's acceptance test: a new task is one file and one line in TASKS. No other file knows its name."""
+"""The acceptance test of the design: a new task is one file and one line in TASKS."""
 
 from __future__ import annotations
 
@@ -107,10 +107,10 @@ def test_unregistered_task_kind_raises(place: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_no_other_package_names_a_task() -> None:
-    """Loading, training, objectives, conversion, the card and the commands ask TASKS, and must serve the next task."""
+    """Loading, training, objectives, conversion, the model card and the commands look tasks up in TASKS."""
     source = Path(nextword.__file__).parent
     listings = {source / "evaluation/task_list.py", source / "data/conll.py", source / "data/catalog.py"}
     for path in source.rglob("*.py"):
-        if not path.is_relative_to(source / "tasks") and path not in listings:  # listings say what data are for
+        if not path.is_relative_to(source / "tasks") and path not in listings:  # listings name tasks of data sets
             strings = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant)}
             assert not strings & set(tasks.TASKS), path

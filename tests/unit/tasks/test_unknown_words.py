@@ -1,4 +1,4 @@
-"""Unknown words of a task's texts are counted and reported, with advice, and the share is part of the result."""
+"""Unknown words in the texts of a task: counts, notes with advice, and their share in the result."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_count_with_subword_tokenizer_returns_none_without_tokenizing(
 ) -> None:
     size = {} if kind in ("bytes", "characters") else {"size": 300}
     tokenizer = train_tokenizer({"kind": kind, **size}, ["the film was long"] * 9)
-    monkeypatch.setattr(type(tokenizer), "encode_batch", None)  # nothing is tokenized for it
+    monkeypatch.setattr(type(tokenizer), "encode_batch", None)  # nothing is tokenized
     assert count_unknown_words(None, tokenizer, ["zweiback ☃"]) is None
 
 
@@ -70,7 +70,7 @@ def test_count_with_character_network_returns_none() -> None:
 
 def test_count_of_many_texts_samples_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(unknown_words, "MAX_TEXTS", 10)
-    unknown = count(KNOWN, *["the film", "was stale"] * 15)  # every third
+    unknown = count(KNOWN, *["the film", "was stale"] * 15)  # every third text
     assert (unknown.seen, unknown.texts, unknown.words) == (10, 30, {"stale": 5})
     assert "10 of 30" in unknown.describe(" of train", "runs/x")
 
@@ -121,7 +121,7 @@ def test_note_gives_the_command_that_adapts_the_language_model(tmp_path: Path) -
 
 
 def test_scripts_without_spaces_are_advised_to_use_characters(tmp_path: Path) -> None:
-    """A larger vocabulary of clauses would not know those of the next text either."""
+    """Without spaces, words are clauses, which a larger vocabulary would not cover either."""
     rows = [("这家餐厅很好吃，服务热情", "a"), ("这家餐厅太差了，服务冷淡", "b")]
     data = table(tmp_path / "zh.csv", ["text", "label"], *rows)
     (note,) = notes("bert/finetune", make_run(tmp_path / "lstm", "lstm"), str(data))
@@ -154,7 +154,7 @@ def test_networks_without_word_embeddings_are_advised_to_use_another_run(tmp_pat
 
 def test_unknown_words_of_every_task_kind_are_counted(tmp_path: Path) -> None:
     run = make_run(tmp_path / "lstm", "lstm")
-    asked = [(f"the river {i}", "red king of zebra", "red") for i in range(4)]  # the passage is read once
+    asked = [(f"the river {i}", "red king of zebra", "red") for i in range(4)]  # the passage counts once
     for folder in ("tags", "asked"):
         (tmp_path / folder).mkdir()
     for split in ("train", "dev"):
