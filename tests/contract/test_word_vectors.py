@@ -12,7 +12,7 @@ import torch
 import nextword
 from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.protocols import Autoregressive, Encoder, Infilling, Online
-from nextword.lm.word_vectors import WordVectorModel
+from nextword.lm.embedding import WordVectorModel
 from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
 from nextword.training.train import train_events

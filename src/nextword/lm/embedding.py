@@ -7,6 +7,8 @@ A bidirectional network reads framed texts, packed into one row without padding 
 similar length; texts longer than a chunk continue from the state. `embed_words` returns a vector per word instead of
 one per text. A network that reads letters (ELMo) gets words outside its vocabulary by their spelling (`UnknownWords`).
 
+`WordVectorModel` is a run that embeds words and texts, and models no text (word2vec, GloVe).
+
 `ContextualVectors` caches all layers of a frozen run on disk, as input for taggers:
 
     context = ContextualVectors(nextword.load("runs/elmo"))
@@ -19,6 +21,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -32,8 +35,9 @@ from nextword.core.errors import MissingFile, Unsupported, invalid
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress
 from nextword.data.segmentation import replace_spaces
+from nextword.data.word_vectors import Vectors, parse_sum
 from nextword.lm.base import Layer, TextModel, WordsInContext
-from nextword.models.base import Network
+from nextword.models.base import Network, word_vectors
 from nextword.models.framing import collate
 from nextword.run_folder import RunFolder
 
@@ -420,3 +424,28 @@ class ContextualVectors:
 
 def cache_folder() -> Path:
     return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / "contextual"
+
+
+# ------------------------------------------------------------------------------------------------ word vectors
+
+
+class WordVectorModel(EmbeddingMixin):
+    """`embed` texts; `nearest` words of words and of sums such as "king - man + woman"."""
+
+    room = 1 << 20  # tokens of a text that are read at once
+    is_bidirectional = True  # nothing is read from left to right
+
+    @cached_property
+    def vectors(self) -> Vectors:
+        return word_vectors(self.network, self.tokenizer, self.name)
+
+    def nearest(self, text: str, k: int = 10) -> list[tuple[str, float]]:
+        return self.vectors.nearest(parse_sum(text), k)
+
+    def why_not(self, ability: str) -> str:
+        if ability == "predict":
+            return super().why_not(ability)
+        return (
+            f"{self.name or 'This run'} has word vectors and no probabilities, so it cannot {ability}. Use `nextword "
+            "embed`, as in `nextword embed RUN --nearest WORD`."
+        )

@@ -13,9 +13,9 @@ from nextword.core.errors import RunError, Unsupported
 from nextword.core.protocols import Autoregressive, Encoder, Infilling
 from nextword.lm.base import TextModel
 from nextword.lm.causal import BackwardLM, CausalLM
+from nextword.lm.embedding import WordVectorModel
 from nextword.lm.masked import MaskedLM
 from nextword.lm.seq2seq import Seq2SeqLM
-from nextword.lm.word_vectors import WordVectorModel
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.run_folder import RunFolder
