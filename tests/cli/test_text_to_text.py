@@ -14,7 +14,7 @@ import pytest
 import nextword
 from nextword.core.types import Beam, Stop
 from nextword.data.parallel import open_parallel
-from nextword.evaluation.translation import sample_evenly
+from nextword.evaluation.seq2seq import sample_evenly
 from nextword.recipe import RECIPES
 
 from .conftest import Cli, sentences

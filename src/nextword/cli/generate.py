@@ -106,7 +106,7 @@ def generate(
     """
     from nextword.core.errors import InvalidSetting, MissingFile
     from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
-    from nextword.evaluation.translation import max_target_length
+    from nextword.evaluation.seq2seq import max_target_length
     from nextword.lm.loading import load
 
     sampling = {"--temperature": temperature, "--top-k": top_k, "--top-p": top_p != 1, "--seed": seed is not None}

@@ -21,7 +21,7 @@ from nextword.core.types import Decoding, Document, Greedy
 from nextword.data.corpus import Corpus
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.text_to_text import is_tasks
-from nextword.evaluation.translation import evaluate_translations, generate_targets
+from nextword.evaluation.seq2seq import evaluate_translations, generate_targets
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.objectives import trains_on_pairs
 from nextword.run_folder import RunFolder

@@ -4,7 +4,7 @@ evaluate_run       a run on a split, logged in its folder; what `nextword evalua
 likelihood         bits per byte, word and token perplexity; pseudo-likelihoods of masked models
 neural_cache, dynamic   evaluation that adapts to the text it reads
 contamination      documents that the training text contains, and the others
-translation, text_to_text   generated texts against references
+seq2seq            generated texts against references, and text-to-text tasks
 few_shot, prompt_tasks      tasks posed as text, without training
 lm_eval_adapter    a run as a model of EleutherAI's lm-evaluation-harness
 record             write a run's result into its recipe

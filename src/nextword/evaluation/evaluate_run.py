@@ -34,8 +34,7 @@ from nextword.evaluation.few_shot import evaluate_task
 from nextword.evaluation.likelihood import evaluate_stream
 from nextword.evaluation.neural_cache import CacheSettings
 from nextword.evaluation.prompt_tasks import PromptTask
-from nextword.evaluation.text_to_text import evaluate_text_task
-from nextword.evaluation.translation import evaluate_translations, sample_evenly, spread_indices
+from nextword.evaluation.seq2seq import evaluate_text_task, evaluate_translations, sample_evenly, spread_indices
 from nextword.lm.base import TextModel
 from nextword.lm.loading import load
 from nextword.lm.seq2seq import Seq2SeqLM

@@ -22,7 +22,7 @@ from nextword.batching.token_stream import ROW, Stream
 from nextword.core.types import Batch, Decoding, Greedy, Vocabulary
 from nextword.data.parallel import BIBLE, open_parallel
 from nextword.data.parallel_files import ParallelCorpus
-from nextword.evaluation.translation import generate_targets
+from nextword.evaluation.seq2seq import generate_targets
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.base import Network
 from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig

@@ -28,7 +28,7 @@ import numpy as np
 from nextword.core.errors import Unsupported
 from nextword.core.types import Beam, Stop
 from nextword.data.parallel import open_parallel
-from nextword.evaluation.translation import BATCH_SIZE, EXTRA_TOKENS, MAX_LENGTH_RATIO
+from nextword.evaluation.seq2seq import BATCH_SIZE, EXTRA_TOKENS, MAX_LENGTH_RATIO
 from nextword.lm.base import TextModel
 from nextword.lm.loading import load, wrap_network
 from nextword.run_folder import RunFolder

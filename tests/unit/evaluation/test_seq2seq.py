@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nextword.data.text_to_text import tasks
-from nextword.evaluation.text_to_text import score_outputs
+from nextword.evaluation.seq2seq import score_outputs
 from nextword.metrics.squad import exact_match, word_f1
 
 
