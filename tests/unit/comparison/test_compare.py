@@ -50,7 +50,7 @@ TABLES: dict[str, Any] = {
 def test_choose_size_takes_the_largest_that_fits_the_time(
     seconds: float, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A machine that trains width w at 200 / w tokens a second; two passes over 100 tokens take w seconds."""
+    """Width w trains at 200 / w tokens per second, so two passes over 100 tokens take w seconds."""
     monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 200 * seconds / recipe.model["width"])
     stream = SimpleNamespace(ids=np.arange(100))
     chosen = choose_size(parse_recipe(TABLES, "here"), seconds, BYTES, stream, torch.device("cpu"))
@@ -61,7 +61,7 @@ def test_choose_size_takes_the_largest_that_fits_the_time(
 def test_choose_size_applies_often_settings_after_many_passes(
     seconds: float, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one size sees seconds / 10 times the text: here 0.8 passes and 30."""
+    """The only size makes seconds / 10 passes over the text: here 0.8 and 30."""
     monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 10 * seconds)
     compare_table = {"sizes": [{"width": 8}], "often": {"dropout": 0.5}}
     recipe = parse_recipe({**TABLES, "model": {"dropout": 0.0}, "compare": compare_table}, "here")
@@ -127,7 +127,7 @@ RULED_OUT = {
 
 
 def impossible(name: str) -> dict[str, Any]:
-    """A model under which three tokens of the text cannot be."""
+    """A model under which three tokens of the text are impossible."""
     return result(name, math.inf, math.inf, math.inf, **RULED_OUT)
 
 
@@ -147,7 +147,7 @@ def test_plan_saves_infinity_as_null(tmp_path: Path) -> None:
     assert [model["name"] for model in again.result("cpu")["models"]] == ["lstm-tiny", "nplm-tiny"]
 
 
-def test_plan_rejects_taken_missing_and_damaged_folders(tmp_path: Path) -> None:
+def test_plan_rejects_existing_missing_and_damaged_folders(tmp_path: Path) -> None:
     with pytest.raises(RunError) as missing:
         Plan.open(tmp_path)
     make_plan(tmp_path, ["nplm/tiny"], "python", 1).save("cpu")
@@ -174,7 +174,7 @@ def test_make_plan_gives_unique_names(tmp_path: Path) -> None:
     assert [e["name"] for e in make_plan(tmp_path / "out", [], "x", 1).entries] == [r.slug for r in default_ladder()]
 
 
-def test_make_plan_rejects_impossible_requests(tmp_path: Path) -> None:
+def test_make_plan_rejects_invalid_requests(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as no_time:
         make_plan(tmp_path / "out", [], "python", 0)
     assert no_time.value.key == "minutes"
@@ -213,7 +213,7 @@ def test_verdict_names_the_best_and_the_close() -> None:
 
 
 def test_verdict_without_intervals_names_no_close_models() -> None:
-    """Fewer than 400 tokens have no interval: the best is the best, and how clearly is not known."""
+    """Fewer than 400 tokens have no interval, so the verdict names the best model without saying how clearly."""
     none = {"bits_per_byte_low": None, "bits_per_byte_high": None}
     short = [result("lstm", 2.0, 0, 0, **none), result("gru", 2.01, 0, 0, **none)]
     assert verdict(short) == "lstm predicts this text best: 2.000 bits per byte, 25% of its size."
@@ -296,7 +296,7 @@ def test_compare_continues_after_a_failure_and_skips_done_models(tmp_path: Path)
 
 
 def test_compare_accepts_recipes_without_authors(tmp_path: Path) -> None:
-    """A recipe of one's own has a slug; the rest of [paper] is for papers."""
+    """A user's recipe needs only a slug in [paper]."""
     path = tmp_path / "mine.toml"
     path.write_text('[paper]\nslug = "rnn"\n[tokenizer]\nkind = "bytes"\n[model]\nwidth = 4\n[[phase]]\nsteps = 3\n')
     plan = make_plan(tmp_path / "out", [str(path)], "python", 0.02)
@@ -318,8 +318,8 @@ kind = "count"
 """
 
 
-def test_compare_gives_count_models_no_share_of_the_budget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two recipes, one of which counts: the other has all the time, less what choosing its size took."""
+def test_compare_gives_count_models_no_training_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two recipes one counts: the other gets all the time minus that for choosing its size."""
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.5))
     plan = make_plan(tmp_path / "out", [str(tmp_path / "toy.toml"), "gru/tiny"], "python", 0.03)
@@ -340,8 +340,10 @@ def test_compare_gives_count_models_no_share_of_the_budget(tmp_path: Path, monke
     assert 0.5 * TRAINING_SHARE * 0.03 < descended.phases[0].minutes <= TRAINING_SHARE * 0.03
 
 
-def test_compare_explains_a_text_that_a_model_rules_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes counted without smoothing, alone in the comparison: no minutes to divide, and no number to show."""
+def test_compare_explains_a_text_that_is_impossible_for_a_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A single count model without smoothing: no time to divide, and infinite bits per byte."""
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     (tmp_path / "toy.toml").write_text(COUNTING.format(add=0.0))
     data = tmp_path / "data"

@@ -1,4 +1,4 @@
-"""The report of a comparison: one page, whatever the comparison holds."""
+"""The report of a comparison: one HTML page for any result."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ FOUR = [
 
 
 class Page(HTMLParser):
-    """Checks that every tag is closed in order; keeps text, ids and what is referred to."""
+    """Checks that every tag is closed in order; collects text, ids, and references."""
 
     VOID = frozenset({"meta", "link", "input", "br", "hr", "img"})
 
@@ -180,7 +180,7 @@ def test_sections_are_linked_and_labeled():
     assert {"header", "nav", "main", "footer", "h1"} <= set(page.tags)
     html = render(comparison(*FOUR))
     assert all("aria-label=" in svg or "aria-hidden" in svg for svg in re.findall(r"<svg[^>]*>", html))
-    assert "lstm ends at" in html  # a chart is also told in words
+    assert "lstm ends at" in html  # charts have a text description
 
 
 def test_text_is_escaped_everywhere():
@@ -194,9 +194,9 @@ def test_text_is_escaped_everywhere():
     given["passage"] = {"text": evil, "tokens": [evil, " b"], "surprisal": {evil: [3.0, 1.0]}}
     html = render(given)
     page = Page(html)
-    assert page.tags.count("script") == 1  # its own
+    assert page.tags.count("script") == 1  # the script of the page
     assert "<script>alert" not in html
-    assert "<script>alert('x')</script>" in page.text  # the reader sees what was written
+    assert "<script>alert('x')</script>" in page.text  # shown as text
     html.encode("utf-8")
     assert "\x00" not in html
 
@@ -236,7 +236,7 @@ NOTHING = {"bits_per_byte": None, "bits_per_byte_low": None, "bits_per_byte_high
 
 
 def test_impossible_text_is_explained():
-    """As `compare --json` prints it: null, and how many tokens are impossible."""
+    """As in `compare --json`: null, and the number of impossible tokens."""
     html = render(comparison(*FOUR, model("mle", 2.0, **NOTHING)))
     text = Page(html).text
     assert "the LSTM predicts best: 2.01 bits per byte" in text
@@ -250,7 +250,7 @@ def test_impossible_text_is_explained():
     assert "No interval overlaps that of lstm" in apart
 
 
-def test_text_impossible_under_all_has_no_best_model():
+def test_text_impossible_for_all_models_has_no_best_model():
     for models in ([model("mle", 2.0, **NOTHING)], [model("mle", 2.0, **NOTHING), model("other", 2.0, **NOTHING)]):
         text = Page(render(comparison(*models))).text
         every = " under every model" * (len(models) > 1)
@@ -267,7 +267,7 @@ def test_passage_marks_impossible_tokens():
     html = render(given)
     assert (
         html.count('<span class="surprisal-7" title="∞ bits, impossible">b</span>') == 1
-    )  # of the lstm nothing is known
+    )  # nothing is known about the lstm
     text = Page(html).text
     assert "“b” is impossible under this model; the rest costs 3.00 bits per token." in text
     assert "2.00 bits per token on average; the most surprising is “c” with 3.0." in text
@@ -292,7 +292,7 @@ def test_pseudo_likelihoods_are_never_ranked():
     assert "Pseudo bits per byte" in html
     assert "0.610" in html
     assert "bert ends at" not in html
-    assert "bert: 0.61" not in html  # nor in a chart
+    assert "bert: 0.61" not in html  # not in a chart either
     assert "nextword next runs/compare/bert &#x27;In the ___ God&#x27;" in html
     assert "nextword generate runs/compare/bert" not in html
     alone = Page(render(comparison(model("bert", 0.61, kind="pseudo")))).text

@@ -43,7 +43,7 @@ PAIRS = {"passage": None, "examples": [{"source": "the earth & sky", "target": "
 # ------------------------------------------------------------------------------------------------ the map
 
 
-def test_attention_map_draws_visible_shares() -> None:
+def test_attention_map_draws_visible_weights() -> None:
     svg = attention_map(SOURCE, TARGET, WEIGHTS, "Where it looked")
     shares = [float(x) for x in re.findall(r'fill-opacity="([\d.]+)"', svg)]
     assert shares == pytest.approx([w for row in WEIGHTS for w in row if w >= MIN_SHARE], abs=0.01)
@@ -74,8 +74,8 @@ def test_attention_map_escapes_and_shortens_words() -> None:
     Page(svg)
 
 
-def test_attention_map_makes_room_for_wide_letters() -> None:
-    """A map is cut off at its edge, and Chinese letters are as wide as they are high."""
+def test_attention_map_leaves_space_for_wide_letters() -> None:
+    """Chinese letters are as wide as high, so labels need more space."""
     svg = attention_map(["x"], ["客户服务投诉与建议"], [[1.0]], "")
     (left,) = re.findall(r'<text x="([\d.]+)" y="[\d.]+" text-anchor="end">', svg)
     assert float(left) >= 9 * 13
@@ -89,7 +89,7 @@ def test_attention_by_word_sums_over_tokens() -> None:
 
     class Model:
         def alignment(self, text: str, source: str) -> Any:
-            """Each byte of "xy z" looks at "ab" with 3/4, a quarter at each, and at " c" with the rest."""
+            """Each byte of "xy z" attends to the bytes of "ab" with 3/4 in total, and to " c" with the rest."""
             row = [0.25, 0.5, 0.0, 0.25, 0.0]
             return type("Found", (), {"weights": np.array([row, row, [0, 0, 0.5, 0.5, 0], row, [0, 0, 0, 0, 1.0]])})
 
@@ -107,7 +107,10 @@ def test_choose_pairs_prefers_readable_lengths() -> None:
     pairs = [Document("t " * n, source="s " * n) for n in (1, 5, 9, 14, 15, 30, 8, 7)]
     assert {len(p["source"].split()) for p in examples.choose_pairs(pairs)} <= {5, 9, 14, 8, 7}
     assert len(examples.choose_pairs(pairs)) == 4
-    assert [len(p["source"].split()) for p in examples.choose_pairs(pairs[4:6])] == [15, 30]  # none fits: the shortest
+    assert [len(p["source"].split()) for p in examples.choose_pairs(pairs[4:6])] == [
+        15,
+        30,
+    ]  # none fits: the shortest pairs
     assert examples.choose_pairs([]) == []
 
 
@@ -122,7 +125,7 @@ def test_report_shows_scores_texts_and_maps() -> None:
     assert "not clearly different" not in page.text
     assert page.text.index("large LARGE") < page.text.index("small SMALL")
     assert "the earth & sky" in page.text
-    assert "was small <b>schreibt</b>" in page.text  # as text
+    assert "was small <b>schreibt</b>" in page.text  # escaped text
     assert html.count('class="map"') == 2
     assert "Perplexity of validation targets" in html
     assert "nextword generate runs/compare/large --file sources.txt --beam 5" in page.text
@@ -156,7 +159,7 @@ def test_leaderboard_lists_translators_best_first(capsys: pytest.CaptureFixture[
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """Two translators, with attention and without, and one that models plain text."""
+    """Two translators, with and without attention, and one language model."""
     folder = tmp_path_factory.mktemp("runs")
     data = write_pairs(tmp_path_factory.mktemp("pairs"))
     with pytest.MonkeyPatch.context() as patch:
@@ -182,7 +185,7 @@ def test_compare_uses_the_pairs_of_the_runs(runs: tuple[Path, Path, Path], tmp_p
         if shown["written"]:
             assert shown["map"]["source"] == [*example["source"].split(), "⏎"]
             assert all(sum(row) == pytest.approx(1, abs=0.01) for row in shown["map"]["weights"])
-    assert all(shown["map"] is None for shown in other["examples"])  # it looks at nothing
+    assert all(shown["map"] is None for shown in other["examples"])  # it has no attention
     lm = nextword.load(runs[0], device="cpu")
     assert item["examples"] == json.loads(json.dumps(examples.translate_examples(lm, answer["examples"], Greedy())))
     Page((tmp_path / "out" / "report.html").read_text())

@@ -1,4 +1,4 @@
-"""Dynamic evaluation against the update written out by hand, and on text unlike the training text."""
+"""Dynamic evaluation equals a reference of the paper's update, and adapts to text unlike the training text."""
 
 from __future__ import annotations
 
@@ -48,20 +48,20 @@ def cost(model: Any, ids: torch.Tensor, state: Any) -> tuple[torch.Tensor, Any]:
     return -log_p.gather(-1, ids[:, 1:, None])[..., 0], state
 
 
-def cut(state: Any) -> Any:
-    return state.detach() if isinstance(state, torch.Tensor) else tuple(cut(part) for part in state)
+def detach(state: Any) -> Any:
+    return state.detach() if isinstance(state, torch.Tensor) else tuple(detach(part) for part in state)
 
 
 def mean_squares(model: Any, ids: np.ndarray, rows: int, length: int) -> tuple[dict[str, torch.Tensor], int]:
     model = copy.deepcopy(model)
-    across = len(ids) // rows
-    text = torch.from_numpy(ids[: rows * across].astype(np.int64)).view(rows, across)
+    columns = len(ids) // rows
+    text = torch.from_numpy(ids[: rows * columns].astype(np.int64)).view(rows, columns)
     state = model.start(rows)[1]
     total = {name: torch.zeros_like(w) for name, w in model.named_parameters()}
     count = 0
-    for at in range(0, across - length, length):
+    for start in range(0, columns - length, length):
         model.zero_grad()
-        nats, state = cost(model, text[:, at : at + length + 1], cut(state))
+        nats, state = cost(model, text[:, start : start + length + 1], detach(state))
         nats.mean().backward()
         for name, w in model.named_parameters():
             total[name] += w.grad**2
@@ -72,16 +72,16 @@ def mean_squares(model: Any, ids: np.ndarray, rows: int, length: int) -> tuple[d
 def reference_nats(
     model: Any, ids: np.ndarray, squares: dict[str, torch.Tensor] | None, rate: float, pull: float, epsilon: float
 ) -> list[float]:
-    """The paper's update, one weight tensor after the other; without statistics, plain SGD."""
+    """The update of the paper for each weight tensor; plain SGD without statistics."""
     adapted = copy.deepcopy(model)
     first, state = adapted.start(1)
     text = torch.cat([first, torch.from_numpy(ids.astype(np.int64))]).unsqueeze(0)
     roots = {} if squares is None else {name: square**0.5 for name, square in squares.items()}
     mean = sum(float(root.mean()) for root in roots.values()) / max(len(roots), 1)
     nats: list[float] = []
-    for at in range(0, len(ids), 5):
+    for start in range(0, len(ids), 5):
         adapted.zero_grad()
-        costs, state = cost(adapted, text[:, at : at + 6], cut(state))
+        costs, state = cost(adapted, text[:, start : start + 6], detach(state))
         costs.mean().backward()
         nats += costs[0].tolist()
         with torch.no_grad():
@@ -129,18 +129,18 @@ def test_dynamic_nats_equal_the_update_by_hand(cls: Any, pull: float) -> None:
     assert nats[5:] != pytest.approx(CausalLM(model, None).stream_nats(IDS)[5:], abs=1e-3)  # type: ignore[arg-type]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM, AWDLSTM, NPLM])
-def test_dynamic_nats_on_a_gpu_with_cuda_graphs_are_the_same(cls: Any) -> None:
+def test_dynamic_nats_on_gpu_with_cuda_graphs_equal_cpu(cls: Any) -> None:
     model, ids = network(cls, embedding=6), draw_walk(SIZE - 1, 203, seed=2)
     statistics = collect_statistics(model, TRAIN)
     expected = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), statistics), ids)
-    there = collect_statistics(model.cuda(), TRAIN)
+    gpu_statistics = collect_statistics(model.cuda(), TRAIN)
     for name, square in statistics.squares.items():
-        torch.testing.assert_close(there.squares[name].cpu(), square, rtol=1e-3, atol=1e-9)
-    adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), there)
+        torch.testing.assert_close(gpu_statistics.squares[name].cpu(), square, rtol=1e-3, atol=1e-9)
+    adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.1, 0.003), gpu_statistics)
     assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)
-    assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)  # again, with a new CUDA graph
+    assert dynamic_nats(adapting, ids) == pytest.approx(expected, abs=1e-3)  # with a new CUDA graph
 
 
 def test_dynamic_nats_with_sgd_equal_the_update_by_hand() -> None:
@@ -157,13 +157,13 @@ def test_dynamic_nats_with_a_class_readout_equal_the_update_by_hand() -> None:
     assert nats == pytest.approx(reference_nats(model, IDS, dict(statistics.squares), 0.01, 0.1, 0.003), abs=1e-5)
 
 
-def test_dynamic_nats_with_rate_zero_are_the_plain_models() -> None:
+def test_dynamic_nats_with_rate_zero_equal_the_plain_model() -> None:
     model = network()
     nats = dynamic_nats(DynamicEvaluator(model, DynamicSettings(0.0, 0.1), collect_statistics(model, TRAIN)), IDS)
     assert nats == pytest.approx(CausalLM(model, None).stream_nats(IDS), abs=1e-5)  # type: ignore[arg-type]
 
 
-def test_evaluator_copies_the_network_and_restarts_with_each_reading() -> None:
+def test_evaluator_copies_the_network_and_restarts_for_each_text() -> None:
     model = network()
     before = copy.deepcopy(model.state_dict())
     adapting = DynamicEvaluator(model, DynamicSettings(0.05, 0.01), collect_statistics(model, TRAIN))
@@ -182,7 +182,7 @@ def test_evaluator_ignores_dropout() -> None:
     assert model.training
 
 
-def test_legacy_units_are_converted() -> None:
+def test_legacy_units_are_converted_to_equation_units() -> None:
     model = network()
     statistics = collect_statistics(model, TRAIN)
     old = to_equation_units(DynamicSettings(legacy_units=True), statistics)
@@ -195,7 +195,7 @@ def test_legacy_units_are_converted() -> None:
     assert nats == pytest.approx(reference_nats(model, IDS, squares, 0.4 / root, 1.4 / tensors, 0.01 / root), abs=1e-5)
 
 
-def test_cache_works_on_dynamic_evaluation() -> None:
+def test_cache_combines_with_dynamic_evaluation() -> None:
     model = network()
     adapting = DynamicEvaluator(model, DynamicSettings(0.01, 0.01), collect_statistics(model, TRAIN))
     nats, without = cache_nats(adapting.read(IDS), CacheSettings(0.2, 1.0, 10))
@@ -213,29 +213,29 @@ def run_folder(folder: Path) -> tuple[RunFolder, Any]:
 
 def test_statistics_are_reused_until_weights_or_settings_change(tmp_path: Path) -> None:
     run, model = run_folder(tmp_path / "run")
-    asked = []
+    calls = []
 
     def train() -> np.ndarray:
-        asked.append(True)
+        calls.append(True)
         return TRAIN
 
     first = load_or_collect_statistics(run, model, train, DynamicSettings())
-    again = load_or_collect_statistics(run, model, train, DynamicSettings())
-    assert len(asked) == 1
-    assert (again.segments, again.rows, again.length) == (first.segments, first.rows, first.length)
-    assert all((again.squares[name] == square).all() for name, square in first.squares.items())
+    cached = load_or_collect_statistics(run, model, train, DynamicSettings())
+    assert len(calls) == 1
+    assert (cached.segments, cached.rows, cached.length) == (first.segments, first.rows, first.length)
+    assert all((cached.squares[name] == square).all() for name, square in first.squares.items())
     load_or_collect_statistics(run, model, train, DynamicSettings(recompute=True))
     load_or_collect_statistics(run, model, train, DynamicSettings(length=3))
-    assert len(asked) == 3
+    assert len(calls) == 3
     load_or_collect_statistics(run, model, train, DynamicSettings())  # another segment length
     (run.path / STATISTICS_FILE).write_bytes((run.path / STATISTICS_FILE).read_bytes()[:100])  # truncated
     load_or_collect_statistics(run, model, train, DynamicSettings())
-    assert len(asked) == 5
+    assert len(calls) == 5
     with torch.no_grad():
         model.embedding.weight.add_(1)
     run.save_model(model.save)  # other weights
     load_or_collect_statistics(run, model, train, DynamicSettings())
-    assert len(asked) == 6
+    assert len(calls) == 6
     assert not list(run.path.glob(".new-*"))
     run.verify()
 
@@ -264,7 +264,7 @@ def test_search_settings_keeps_given_values() -> None:
         ({"kind": "sgd", "legacy_units": True}, "legacy_units"),
     ],
 )
-def test_settings_with_an_impossible_value_are_rejected(settings: dict[str, Any], key: str) -> None:
+def test_settings_with_an_invalid_value_are_rejected(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(InvalidSetting) as error:
         DynamicSettings(**settings)
     assert error.value.key == f"dynamic.{key}"
@@ -272,14 +272,14 @@ def test_settings_with_an_impossible_value_are_rejected(settings: dict[str, Any]
 
 @pytest.mark.parametrize("kind", ["rms", "sgd"])
 def test_dynamic_evaluation_learns_a_repetitive_text(tmp_path: Path, kind: str) -> None:
-    """Trained on counting up by one, two or three; tested on a text that repeats one figure."""
+    """Train on counting up by one, two, or three; test on a text that repeats one pattern."""
     train = draw_walk(20, 4000, seed=3)
     model, _ = train_small_job(
         tmp_path / "run", "lstm", {"width": 16}, 21, train, batches={"kind": "rows", "rows": 16, "length": 20},
         optimizer={"kind": "adam", "rate": 0.01}, steps=60, log_every=60, save_every=1e9,
     )  # fmt: skip
-    figure = np.tile(np.array([0, 2, 3, 6, 7, 9, 12, 13, 15, 18], np.uint8), 80)
+    pattern = np.tile(np.array([0, 2, 3, 6, 7, 9, 12, 13, 15, 18], np.uint8), 80)
     statistics = collect_statistics(model, train) if kind == "rms" else None
-    settings = search_settings(model, figure[:300], DynamicSettings(kind=kind), statistics)
-    plain = CausalLM(model, None).stream_nats(figure).mean()  # type: ignore[arg-type]
-    assert dynamic_nats(DynamicEvaluator(model, settings, statistics), figure).mean() < 0.6 * plain, (plain, settings)
+    settings = search_settings(model, pattern[:300], DynamicSettings(kind=kind), statistics)
+    plain = CausalLM(model, None).stream_nats(pattern).mean()  # type: ignore[arg-type]
+    assert dynamic_nats(DynamicEvaluator(model, settings, statistics), pattern).mean() < 0.6 * plain, (plain, settings)

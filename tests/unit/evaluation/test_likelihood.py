@@ -1,4 +1,4 @@
-"""Evaluation of a whole text: every token counted once, intervals that hold the estimate, no number too many."""
+"""Likelihood of a text: every token counts once, intervals contain the estimate, undefined metrics are None."""
 
 from __future__ import annotations
 
@@ -41,18 +41,18 @@ def stream(folder: Path, tokenizer: Any, text: str) -> Stream:
 def test_evaluate_stream_interval_contains_the_estimate(tmp_path: Path) -> None:
     tokenizer = train_tokenizer({"kind": "bpe", "size": 300}, [TEXT])
     lm = model(tokenizer)
-    found = evaluate_stream(lm, stream(tmp_path / "text", tokenizer, TEXT))
-    bits = found.score.bits_per_byte()
+    result = evaluate_stream(lm, stream(tmp_path / "text", tokenizer, TEXT))
+    bits = result.score.bits_per_byte()
     assert bits is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < bits < found.high
-    assert (found.score.bytes, found.score.words) == (len(TEXT), 12 * 30)
-    whole = lm.score(TEXT)
-    assert found.score.tokens == whole.tokens + 1  # the end of the document
-    assert found.score.nats > whole.nats
+    assert result.low is not None
+    assert result.high is not None
+    assert result.low < bits < result.high
+    assert (result.score.bytes, result.score.words) == (len(TEXT), 12 * 30)
+    full = lm.score(TEXT)
+    assert result.score.tokens == full.tokens + 1  # the end of the document
+    assert result.score.nats > full.nats
     (nats,) = lm.token_nats([np.append(tokenizer.encode(TEXT).ids, tokenizer.end)])
-    assert found.score.nats == pytest.approx(nats.sum(), rel=1e-5)
+    assert result.score.nats == pytest.approx(nats.sum(), rel=1e-5)
 
 
 @given(seed=st.integers(0, 1000), n=st.integers(1, 3000), spread=st.floats(0, 3))
@@ -62,7 +62,7 @@ def test_bootstrap_contains_the_estimate_for_any_text(seed: int, n: int, spread:
     nats, sizes = rng.gamma(1 + spread, 1, n), rng.integers(1, 6, n)
     low, high = bootstrap(nats, sizes, total=int(sizes.sum()))
     assert low * (1 - 1e-9) <= nats.sum() / sizes.sum() / math.log(2) <= high * (1 + 1e-9)
-    assert bootstrap(nats, sizes, total=int(sizes.sum())) == (low, high)  # the same each time
+    assert bootstrap(nats, sizes, total=int(sizes.sum())) == (low, high)  # deterministic
 
 
 def test_bootstrap_narrows_with_more_text() -> None:
@@ -75,53 +75,53 @@ def test_bootstrap_narrows_with_more_text() -> None:
 
 
 def test_bootstrap_widens_with_correlated_neighbors() -> None:
-    """The same numbers, shuffled and in runs: the runs tell less, and drawing whole blocks shows it."""
+    """Runs of equal values carry less information than shuffled ones; the block bootstrap widens accordingly."""
     rng = np.random.default_rng(0)
     runs = np.repeat(rng.gamma(2, 1, 100), 100)
-    loose = rng.permutation(runs)
-    widths = [high - low for low, high in (bootstrap(x, np.ones(10_000), total=10_000) for x in (runs, loose))]
+    shuffled = rng.permutation(runs)
+    widths = [high - low for low, high in (bootstrap(x, np.ones(10_000), total=10_000) for x in (runs, shuffled))]
     assert widths[0] > 3 * widths[1]
 
 
 def test_evaluate_stream_uses_and_reports_context_and_stride(tmp_path: Path) -> None:
     lm, text = model(BYTES), stream(tmp_path / "text", BYTES, TEXT[:200])
-    found = evaluate_stream(lm, text, context=10, stride=5)
-    assert (found.score.context, found.score.stride, found.score.tokens) == (10, 5, 201)
-    assert found.score.nats == pytest.approx(lm.windowed_nats(text.ids, 10, 5).sum())
-    assert evaluate_stream(lm, text, context=10).score.stride == 5  # half, unless told
-    whole = evaluate_stream(lm, text)
-    assert (whole.score.context, whole.score.stride) == (None, None)
-    assert whole.score.nats != pytest.approx(found.score.nats, rel=1e-6)
+    windowed = evaluate_stream(lm, text, context=10, stride=5)
+    assert (windowed.score.context, windowed.score.stride, windowed.score.tokens) == (10, 5, 201)
+    assert windowed.score.nats == pytest.approx(lm.windowed_nats(text.ids, 10, 5).sum())
+    assert evaluate_stream(lm, text, context=10).score.stride == 5  # half the context by default
+    full = evaluate_stream(lm, text)
+    assert (full.score.context, full.score.stride) == (None, None)
+    assert full.score.nats != pytest.approx(windowed.score.nats, rel=1e-6)
 
 
-def test_evaluate_stream_reports_the_models_window(tmp_path: Path) -> None:
+def test_evaluate_stream_reports_the_window_of_the_model(tmp_path: Path) -> None:
     lm, text = model(BYTES, NPLM, context=3, embedding=4), stream(tmp_path / "text", BYTES, TEXT[:200])
-    whole = evaluate_stream(lm, text)
-    assert (whole.score.context, whole.score.stride) == (3, 1)
-    seen = evaluate_stream(lm, text, context=3, stride=1)  # its own window, asked for
-    assert seen.score.nats == pytest.approx(whole.score.nats, rel=1e-5)
+    full = evaluate_stream(lm, text)
+    assert (full.score.context, full.score.stride) == (3, 1)
+    explicit = evaluate_stream(lm, text, context=3, stride=1)  # the window of the model
+    assert explicit.score.nats == pytest.approx(full.score.nats, rel=1e-5)
 
 
 def test_evaluate_stream_of_a_lossy_tokenizer_has_no_bits_per_byte(tmp_path: Path) -> None:
     words = train_tokenizer({"kind": "words", "size": 8}, [TEXT])
-    found = evaluate_stream(model(words), stream(tmp_path / "text", words, TEXT))
-    assert found.score.bits_per_byte() is None
-    assert (found.low, found.high) == (None, None)
-    assert found.score.words == 12 * 30 + 30  # line ends are predicted, so they count
-    assert found.score.tokens == 12 * 30 + 30
-    known = found.as_dict()
-    assert known["bits_per_byte"] is None
-    assert known["word_perplexity"] == pytest.approx(known["token_perplexity"])
-    assert any("<unk>" in note for note in known["notes"])
-    assert any("no bits per byte" in note for note in known["notes"])
-    assert any("each line end is predicted" in note for note in known["notes"])
+    result = evaluate_stream(model(words), stream(tmp_path / "text", words, TEXT))
+    assert result.score.bits_per_byte() is None
+    assert (result.low, result.high) == (None, None)
+    assert result.score.words == 12 * 30 + 30  # line ends are predicted, so they count
+    assert result.score.tokens == 12 * 30 + 30
+    values = result.as_dict()
+    assert values["bits_per_byte"] is None
+    assert values["word_perplexity"] == pytest.approx(values["token_perplexity"])
+    assert any("<unk>" in note for note in values["notes"])
+    assert any("no bits per byte" in note for note in values["notes"])
+    assert any("each line end is predicted" in note for note in values["notes"])
 
 
 def test_evaluate_stream_without_spaces_has_no_word_perplexity(tmp_path: Path) -> None:
     chinese = "那是最美好的时代，那是最糟糕的时代；那是智慧的年头，那是愚昧的年头。\n" * 10
-    found = evaluate_stream(model(BYTES), stream(tmp_path / "text", BYTES, chinese)).as_dict()
-    assert found["word_perplexity"] is None
-    assert found["bits_per_byte"] > 0
+    result = evaluate_stream(model(BYTES), stream(tmp_path / "text", BYTES, chinese)).as_dict()
+    assert result["word_perplexity"] is None
+    assert result["bits_per_byte"] > 0
     english = evaluate_stream(model(BYTES), stream(tmp_path / "english", BYTES, TEXT)).as_dict()
     assert english["word_perplexity"] > 1
 
@@ -129,7 +129,9 @@ def test_evaluate_stream_without_spaces_has_no_word_perplexity(tmp_path: Path) -
 def test_evaluate_stream_reports_progress_to_the_end(tmp_path: Path) -> None:
     lm, text = model(BYTES), stream(tmp_path / "text", BYTES, TEXT)
     for options in ({}, {"context": 64, "stride": 7}):
-        told: list[tuple[float, float | None]] = []
-        evaluate_stream(lm, text, progress=lambda done, total, told=told: told.append((done, total)), **options)
-        assert told[-1] == (len(text), len(text))
-        assert told == sorted(told)
+        updates: list[tuple[float, float | None]] = []
+        evaluate_stream(
+            lm, text, progress=lambda done, total, updates=updates: updates.append((done, total)), **options
+        )
+        assert updates[-1] == (len(text), len(text))
+        assert updates == sorted(updates)

@@ -1,4 +1,4 @@
-"""The neural cache against its definition, position by position, and on text that repeats itself."""
+"""The neural cache equals its definition at every position, and helps with repetitive text."""
 
 from __future__ import annotations
 
@@ -34,34 +34,34 @@ IDS = np.random.default_rng(0).integers(0, SIZE - 1, 60).astype(np.uint8)
 
 def network(cls: Any = LSTM, **config: Any) -> Any:
     torch.manual_seed(0)
-    made = cls(cls.Config(**({"width": 8} | config)), Vocabulary(SIZE, SIZE - 1)).eval()
+    model = cls(cls.Config(**({"width": 8} | config)), Vocabulary(SIZE, SIZE - 1)).eval()
     with torch.no_grad():
-        for weight in made.parameters():  # so that states differ from each other
+        for weight in model.parameters():  # so that states differ
             weight.mul_(4)
-    return made
+    return model
 
 
-def plainly(model: Any, ids: np.ndarray, cache: CacheSettings) -> list[float]:
-    """The definition: for each position all of the distribution over words, in a loop, in double precision."""
-    share, theta, window = cache.lambda_, cache.theta, cache.window
-    assert share is not None
+def reference_nats(model: Any, ids: np.ndarray, cache: CacheSettings) -> list[float]:
+    """The definition in float64: the complete distribution over words at each position."""
+    lambda_, theta, window = cache.lambda_, cache.theta, cache.window
+    assert lambda_ is not None
     assert theta is not None
     assert window is not None
     last, state = model.start(1)
     with torch.no_grad():
-        fed = torch.cat([last, torch.from_numpy(ids[:-1].astype(np.int64))]).unsqueeze(0)
-        h = model.hidden(Inputs(fed), state)[0][-1][0]
+        inputs = torch.cat([last, torch.from_numpy(ids[:-1].astype(np.int64))]).unsqueeze(0)
+        h = model.hidden(Inputs(inputs), state)[0][-1][0]
         vocabulary = model.readout.log_probs(h).double().exp()
     h = h.double()
     nats = []
     for t in range(len(ids)):
         p = vocabulary[t].clone()
-        seen = range(max(0, t - window), t)
-        if seen:
-            weights = torch.tensor([theta * float(h[t] @ h[i]) for i in seen]).double().softmax(0)
-            p *= 1 - share
-            for weight, i in zip(weights, seen, strict=True):
-                p[int(ids[i])] += share * weight
+        cached = range(max(0, t - window), t)
+        if cached:
+            weights = torch.tensor([theta * float(h[t] @ h[i]) for i in cached]).double().softmax(0)
+            p *= 1 - lambda_
+            for weight, i in zip(weights, cached, strict=True):
+                p[int(ids[i])] += lambda_ * weight
         assert float(p.sum()) == pytest.approx(1)
         nats.append(-math.log(p[int(ids[t])]))
     return nats
@@ -72,7 +72,7 @@ def plainly(model: Any, ids: np.ndarray, cache: CacheSettings) -> list[float]:
 def test_cache_nats_equal_the_definition(window: int, block: int) -> None:
     model, cache = network(), CacheSettings(0.3, 0.7, window)
     nats, without = cache_nats(read_blocks(model, IDS, block=block), cache)
-    assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
+    assert nats == pytest.approx(reference_nats(model, IDS, cache), abs=1e-5)
     assert without == pytest.approx(CausalLM(model, BYTES).stream_nats(IDS), abs=1e-5)
 
 
@@ -80,14 +80,14 @@ def test_cache_nats_equal_the_definition(window: int, block: int) -> None:
 def test_cache_nats_equal_the_definition_for_every_network(cls: Any) -> None:
     model, cache = network(cls, embedding=8), CacheSettings(0.2, 1.5, 9)
     nats, _ = cache_nats(read_blocks(model, IDS, block=10), cache)
-    assert nats == pytest.approx(plainly(model, IDS, cache), abs=1e-5)
+    assert nats == pytest.approx(reference_nats(model, IDS, cache), abs=1e-5)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU here")
-def test_cache_nats_on_a_gpu_are_the_same() -> None:
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_cache_nats_on_gpu_equal_the_definition() -> None:
     cache = CacheSettings(0.3, 0.7, 16)
     nats, _ = cache_nats(read_blocks(network().cuda(), IDS, block=16), cache)
-    assert nats == pytest.approx(plainly(network(), IDS, cache), abs=1e-4)
+    assert nats == pytest.approx(reference_nats(network(), IDS, cache), abs=1e-4)
 
 
 def test_cache_probabilities_of_many_settings_equal_each_alone() -> None:
@@ -101,7 +101,7 @@ def test_cache_probabilities_of_many_settings_equal_each_alone() -> None:
 
 @pytest.mark.parametrize("length", [1, 2, 30])
 def test_mixture_sums_to_one(length: int) -> None:
-    """Over every word that could stand last."""
+    """Sum over every possible last word."""
     model, total = network(), 0.0
     for word in range(SIZE):
         ids = np.append(IDS[: length - 1], word).astype(np.uint8)
@@ -110,14 +110,14 @@ def test_mixture_sums_to_one(length: int) -> None:
 
 
 def test_cache_with_theta_zero_counts_words() -> None:
-    """θ = 0: p_cache is how often the word stood in the window. a b a a: 0, then 0, 1/2, 2/3."""
+    """With θ = 0, p_cache is the frequency of the word in the window. a b a a: 0, then 0, 1/2, 2/3."""
     ids = np.array([0, 1, 0, 0], np.uint8)
     ((nats, p),) = cache_probabilities(read_blocks(network(), ids), [(10, 0.0)])
     assert p[0, 1:] == pytest.approx([0, 1 / 2, 2 / 3])
-    assert p[0, 0] == pytest.approx(math.exp(-nats[0]))  # nothing to point at
+    assert p[0, 0] == pytest.approx(math.exp(-nats[0]))  # the cache is empty
 
 
-def test_cache_with_lambda_zero_is_the_plain_model() -> None:
+def test_cache_with_lambda_zero_equals_the_plain_model() -> None:
     model = network()
     nats, without = cache_nats(read_blocks(model, IDS), CacheSettings(0.0, 1.0, 10))
     assert (nats == without).all()
@@ -125,7 +125,7 @@ def test_cache_with_lambda_zero_is_the_plain_model() -> None:
 
 
 def test_mix_nats_is_stable_for_tiny_probabilities() -> None:
-    """exp(−800) is no float, but its cost is: −log (1 − λ) more."""
+    """exp(−800) underflows, but its cost is finite: 800 − log(1 − λ)."""
     nats = mix_nats(np.array([800.0, 800.0]), np.array([0.0, 0.5]), 0.25)
     assert nats == pytest.approx([800 - math.log(0.75), -math.log(0.125)])
 
@@ -135,7 +135,7 @@ def test_best_lambda_minimizes_the_cost() -> None:
     nats, cached = rng.gamma(2, 1, 500), rng.random(500) * (rng.random(500) < 0.4)
     best = best_lambda(nats, cached)
     assert 0 < best < 1
-    costs = [mix_nats(nats, cached, share).sum() for share in (best - 0.01, best, best + 0.01)]
+    costs = [mix_nats(nats, cached, lambda_).sum() for lambda_ in (best - 0.01, best, best + 0.01)]
     assert costs[1] == min(costs)
     assert best_lambda(nats, np.zeros(500)) == 0.0
 
@@ -162,7 +162,7 @@ def test_search_cache_settings_keeps_given_values() -> None:
         ({"window": 0}, "window"),
     ],
 )
-def test_settings_with_an_impossible_value_are_rejected(settings: dict[str, Any], key: str) -> None:
+def test_settings_with_an_invalid_value_are_rejected(settings: dict[str, Any], key: str) -> None:
     with pytest.raises(InvalidSetting) as error:
         CacheSettings(**settings)
     assert error.value.key == f"cache.{key}"
@@ -174,10 +174,10 @@ def test_check_network_rejects_a_model_without_hidden_states() -> None:
     assert error.value.ability == "hidden"
 
 
-def test_cache_helps_with_recurring_names(tmp_path: Any) -> None:
-    """A model that knows the pattern but no names predicts better when it can point at the name just read.
+def test_cache_lowers_the_cost_of_recurring_names(tmp_path: Any) -> None:
+    """A model that knows the pattern but not the names predicts better with a cache of recent names.
 
-    Each passage has one name, any of 40, in the same frame again and again: a b NAME c d NAME …
+    Each passage repeats one of 40 names in the same frame: a b NAME c d, a b NAME c d, …
     """
     names, frame = 40, (40, 41, 42, 43)
 

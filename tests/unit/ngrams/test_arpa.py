@@ -1,4 +1,4 @@
-"""ARPA in and out: what is read, what is refused and where, and that what is written comes back."""
+"""ARPA files: accepted variants, errors with their line, and round trips."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ngram 3=1
 """  # a: 2, b: 3
 
 
-def put(folder: Path, text: str | bytes, name: str = "model.arpa") -> Path:
+def write_file(folder: Path, text: str | bytes, name: str = "model.arpa") -> Path:
     path = folder / name
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     return path
@@ -67,18 +67,18 @@ def backoff(trie: Trie, *ngram: int) -> float:
     return float(backoffs[node]) / LN10
 
 
-def same(a: Trie, b: Trie) -> None:
+def assert_same(a: Trie, b: Trie) -> None:
     assert [len(level) for level in a.levels] == [len(level) for level in b.levels]
-    for one, other in zip(a.levels, b.levels, strict=True):
+    for level, other in zip(a.levels, b.levels, strict=True):
         for name in ("words", "links", "first"):
-            assert np.array_equal(getattr(one, name), getattr(other, name))
-        np.testing.assert_allclose(other.log_probs, one.log_probs, rtol=0, atol=1e-6)
-        if one.log_backoffs is not None:
-            np.testing.assert_allclose(other.log_backoffs, one.log_backoffs, rtol=0, atol=1e-6)
+            assert np.array_equal(getattr(level, name), getattr(other, name))
+        np.testing.assert_allclose(other.log_probs, level.log_probs, rtol=0, atol=1e-6)
+        if level.log_backoffs is not None:
+            np.testing.assert_allclose(other.log_backoffs, level.log_backoffs, rtol=0, atol=1e-6)
 
 
-def test_model_is_read(tmp_path: Path) -> None:
-    trie, names = read_arpa(put(tmp_path, SMALL))
+def test_read_arpa_gives_the_values_of_the_file(tmp_path: Path) -> None:
+    trie, names = read_arpa(write_file(tmp_path, SMALL))
     assert_sound(trie)
     assert names == ["<unk>", "<eos>", "a", "b"]
     assert (trie.order, trie.size, trie.boundary, trie.facts["inserted"]) == (3, 4, 1, 0)
@@ -86,69 +86,77 @@ def test_model_is_read(tmp_path: Path) -> None:
     assert backoff(trie, 1) == pytest.approx(-0.25)  # of <s>
     assert backoff(trie, 3) == pytest.approx(0.5)
     assert value(trie, 1, 2, 3) == pytest.approx(-0.1)
-    assert log_prob(trie, [1, 2], 2) == pytest.approx(LN10 * (-1 - 0.125 - 0.75))  # both back-offs, then a alone
+    assert log_prob(trie, [1, 2], 2) == pytest.approx(LN10 * (-1 - 0.125 - 0.75))  # both back-offs, then the unigram a
 
 
-def test_names_are_those_of_the_tokenizer(tmp_path: Path) -> None:
-    _, names = read_arpa(put(tmp_path, SMALL))
+def test_read_arpa_names_fit_the_tokenizer(tmp_path: Path) -> None:
+    _, names = read_arpa(write_file(tmp_path, SMALL))
     assert Words(names[2:]).encode("a b\nc").ids.tolist() == [2, 3, 1, 0]
 
 
 def test_spaces_blank_lines_and_a_preamble_are_accepted(tmp_path: Path) -> None:
     loose = SMALL.replace("\t", " ").replace("\n", " \r\n").replace("-0.5 a b", "\r\n  -0.5   a   b  ")
-    trie, names = read_arpa(put(tmp_path, "# made by hand\n\nanything\n" + loose.replace("ngram 1=", "ngram  1 = ")))
-    expected, same_names = read_arpa(put(tmp_path, SMALL))
+    trie, names = read_arpa(
+        write_file(tmp_path, "# made by hand\n\nanything\n" + loose.replace("ngram 1=", "ngram  1 = "))
+    )
+    expected, same_names = read_arpa(write_file(tmp_path, SMALL))
     assert names == same_names
-    same(expected, trie)
+    assert_same(expected, trie)
 
 
 def test_byte_order_mark_and_missing_last_line_end_are_accepted(tmp_path: Path) -> None:
-    same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, "\ufeff" + SMALL.rstrip("\n")))[0])
+    assert_same(
+        read_arpa(write_file(tmp_path, SMALL))[0], read_arpa(write_file(tmp_path, "\ufeff" + SMALL.rstrip("\n")))[0]
+    )
 
 
 def test_lines_may_be_in_any_order(tmp_path: Path) -> None:
-    turned = SMALL.replace("-0.25\t<s> a\t-1\n-0.5\ta b\t0\n-0.3\tb </s>", "-0.3\tb </s>\n-0.5\ta b\n-0.25\t<s> a\t-1")
-    assert turned != SMALL
-    same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, turned))[0])
+    reordered = SMALL.replace(
+        "-0.25\t<s> a\t-1\n-0.5\ta b\t0\n-0.3\tb </s>", "-0.3\tb </s>\n-0.5\ta b\n-0.25\t<s> a\t-1"
+    )
+    assert reordered != SMALL
+    assert_same(read_arpa(write_file(tmp_path, SMALL))[0], read_arpa(write_file(tmp_path, reordered))[0])
 
 
 def test_only_ascii_spaces_separate_words(tmp_path: Path) -> None:
-    odd = "a\u00a0b\u2028\x0b\x85"
-    trie, names = read_arpa(put(tmp_path, SMALL.replace("a", odd).replace(f"\\d{odd}t{odd}", "\\data")
-                                .replace(f"gr{odd}m", "gram")))  # fmt: skip
-    assert names[2] == odd
+    word = "a\u00a0b\u2028\x0b\x85"
+    trie, names = read_arpa(write_file(tmp_path, SMALL.replace("a", word).replace(f"\\d{word}t{word}", "\\data")
+                                .replace(f"gr{word}m", "gram")))  # fmt: skip
+    assert names[2] == word
     assert value(trie, 2, 3) == pytest.approx(-0.5)
 
 
-def test_unknown_word_under_either_name_or_missing(tmp_path: Path) -> None:
-    trie, names = read_arpa(put(tmp_path, SMALL.replace("<unk>", "<UNK>")))
+def test_unknown_word_is_read_under_either_name_or_inserted(tmp_path: Path) -> None:
+    trie, names = read_arpa(write_file(tmp_path, SMALL.replace("<unk>", "<UNK>")))
     assert names[0] == "<unk>"
     assert value(trie, 0) == pytest.approx(-1)
-    trie, names = read_arpa(put(tmp_path, SMALL.replace("<unk>", "word")))
+    trie, names = read_arpa(write_file(tmp_path, SMALL.replace("<unk>", "word")))
     assert names == ["<unk>", "<eos>", "word", "a", "b"]
     assert value(trie, 0) == pytest.approx(-100)
     assert backoff(trie, 0) == 0
     trie, names = read_arpa(
-        put(tmp_path, SMALL.replace("\ta\t", "\t<UNK>\t").replace(" a", " <UNK>").replace("\ta ", "\t<UNK> "))
+        write_file(tmp_path, SMALL.replace("\ta\t", "\t<UNK>\t").replace(" a", " <UNK>").replace("\ta ", "\t<UNK> "))
     )
     assert names == ["<unk>", "<eos>", "<UNK>", "b"]
 
 
-@pytest.mark.parametrize("written", ["-99", "0", "-inf", "5", "1e3"])
-def test_probability_of_the_sentence_start_is_ignored(tmp_path: Path, written: str) -> None:
-    same(read_arpa(put(tmp_path, SMALL))[0], read_arpa(put(tmp_path, SMALL.replace("-99", written)))[0])
+@pytest.mark.parametrize("number", ["-99", "0", "-inf", "5", "1e3"])
+def test_probability_of_the_sentence_start_is_ignored(tmp_path: Path, number: str) -> None:
+    assert_same(
+        read_arpa(write_file(tmp_path, SMALL))[0], read_arpa(write_file(tmp_path, SMALL.replace("-99", number)))[0]
+    )
 
 
 @pytest.mark.parametrize(
-    ("written", "meant"),
+    ("number", "expected"),
     [("0", 0), ("-0.0", 0), ("-99", -99), ("-inf", -math.inf), ("-1.5e-3", -0.0015), ("-.5E1", -5)],
 )
-def test_numbers_in_the_forms_of_other_tools(tmp_path: Path, written: str, meant: float) -> None:
-    trie, _ = read_arpa(put(tmp_path, SMALL.replace("-0.75\ta", f"{written}\ta")))
-    assert value(trie, 2) == pytest.approx(meant)
+def test_numbers_in_formats_of_other_tools_are_read(tmp_path: Path, number: str, expected: float) -> None:
+    trie, _ = read_arpa(write_file(tmp_path, SMALL.replace("-0.75\ta", f"{number}\ta")))
+    assert value(trie, 2) == pytest.approx(expected)
 
 
-def parsed(text: str) -> float:
+def parse(text: str) -> float:
     raw = np.frombuffer(bytearray(text.encode()), np.uint8)
     return arpa.parse_number(raw, 0, len(raw))
 
@@ -156,21 +164,21 @@ def parsed(text: str) -> float:
 @given(st.floats(-1e300, 1e300) | st.just(-math.inf), st.sampled_from(["{!r}", "{:.7g}", "{:.20e}", "{:+.9f}", "{:E}"]))
 def test_parse_number_matches_python(x: float, form: str) -> None:
     text = form.format(x)
-    assert parsed(text) == pytest.approx(float(text), rel=1e-14, abs=1e-300)
+    assert parse(text) == pytest.approx(float(text), rel=1e-14, abs=1e-300)
 
 
 @given(st.text(alphabet="0123456789.eE+-infaty ", max_size=8))
-def test_parse_number_of_other_text_is_nan(text: str) -> None:
+def test_parse_number_of_invalid_text_is_nan(text: str) -> None:
     try:
-        meant = float(text) if text == text.strip() else math.nan
+        expected = float(text) if text == text.strip() else math.nan
     except ValueError:
-        meant = math.nan
-    assert parsed(text) == pytest.approx(meant, rel=1e-14, abs=1e-300, nan_ok=True)
+        expected = math.nan
+    assert parse(text) == pytest.approx(expected, rel=1e-14, abs=1e-300, nan_ok=True)
 
 
 def test_missing_parents_and_links_are_inserted(tmp_path: Path) -> None:
     pruned = SMALL.replace("-0.25\t<s> a\t-1\n-0.5\ta b\t0\n", "").replace("ngram 2=3", "ngram 2=1")
-    trie, _ = read_arpa(put(tmp_path, pruned))
+    trie, _ = read_arpa(write_file(tmp_path, pruned))
     assert_sound(trie)
     assert trie.facts["inserted"] == 2
     assert value(trie, 1, 2) == pytest.approx(-0.25 - 0.75)  # back-off of <s>, then a
@@ -178,46 +186,46 @@ def test_missing_parents_and_links_are_inserted(tmp_path: Path) -> None:
     assert backoff(trie, 1, 2) == backoff(trie, 2, 3) == 0
 
 
-def test_orders_may_be_missing(tmp_path: Path) -> None:
-    """4-grams alone: each level below has to be made, and what is made has beginnings and ends of its own."""
+def test_missing_orders_are_inserted(tmp_path: Path) -> None:
+    """Only 4-grams: every lower level is inserted, including parents and suffixes of inserted n-grams."""
     text = SMALL.split("\\2-grams")[0].replace("ngram 2=3\nngram 3=1", "ngram 2=0\nngram 3=0\nngram 4=1")
-    trie, _ = read_arpa(put(tmp_path, text + "\\4-grams:\n-0.1 <s> a b </s>\n\\end\\\n"))
+    trie, _ = read_arpa(write_file(tmp_path, text + "\\4-grams:\n-0.1 <s> a b </s>\n\\end\\\n"))
     assert_sound(trie)
     assert [len(level) for level in trie.levels] == [4, 3, 2, 1]
     assert trie.facts["inserted"] == 5
-    assert value(trie, 1, 2, 3) == pytest.approx(-0.125 - 1.25)  # <s> a was not there: no back-off but that of a
+    assert value(trie, 1, 2, 3) == pytest.approx(-0.125 - 1.25)  # <s> a was missing: only the back-off of a
 
 
 @pytest.mark.parametrize("ending", ["\\3-grams:\n\n\\end\\\n", "\\end\\\n"])
 def test_highest_order_may_be_empty(tmp_path: Path, ending: str) -> None:
     text = SMALL.replace("ngram 3=1", "ngram 3=0").split("\\3-grams")[0] + ending
-    trie, names = read_arpa(put(tmp_path, text))
+    trie, names = read_arpa(write_file(tmp_path, text))
     assert_sound(trie)
     assert [len(level) for level in trie.levels] == [4, 3, 0]
     assert log_prob(trie, [1, 2], 2) == pytest.approx(LN10 * (-1 - 0.125 - 0.75))
     write_arpa(trie, names, tmp_path / "again.arpa")
-    same(trie, read_arpa(tmp_path / "again.arpa")[0])
+    assert_same(trie, read_arpa(tmp_path / "again.arpa")[0])
 
 
 def test_unigrams_alone_are_a_model(tmp_path: Path) -> None:
-    trie, names = read_arpa(put(tmp_path, "\\data\\\nngram 1=3\n\\1-grams:\n-1 <s>\n-0.3 </s>\n-0.3 a\n\\end\\"))
+    trie, names = read_arpa(write_file(tmp_path, "\\data\\\nngram 1=3\n\\1-grams:\n-1 <s>\n-0.3 </s>\n-0.3 a\n\\end\\"))
     assert_sound(trie)
     for convention in arpa.CONVENTIONS:
         write_arpa(trie, names, tmp_path / "again.arpa", convention)
-        same(trie, read_arpa(tmp_path / "again.arpa")[0])
+        assert_same(trie, read_arpa(tmp_path / "again.arpa")[0])
 
 
 def test_model_larger_than_a_block_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    expected, names = read_arpa(put(tmp_path, SMALL))
+    expected, names = read_arpa(write_file(tmp_path, SMALL))
     monkeypatch.setattr(arpa, "_BLOCK", 16)
     monkeypatch.setattr(arpa, "_ROOM", 1)
-    trie, same_names = read_arpa(put(tmp_path, SMALL))
+    trie, same_names = read_arpa(write_file(tmp_path, SMALL))
     assert names == same_names
-    same(expected, trie)
-    seen: list[float] = []
-    write_arpa(trie, names, tmp_path / "again.arpa", progress=lambda done, total: seen.append(done))
-    assert seen == list(range(1, 10))
-    same(expected, read_arpa(tmp_path / "again.arpa")[0])
+    assert_same(expected, trie)
+    updates: list[float] = []
+    write_arpa(trie, names, tmp_path / "again.arpa", progress=lambda done, total: updates.append(done))
+    assert updates == list(range(1, 10))
+    assert_same(expected, read_arpa(tmp_path / "again.arpa")[0])
 
 
 ONE_BIGRAM = "-0.5\ta b\t0\n"
@@ -227,22 +235,22 @@ FAULTS = {
     "a binary of KenLM": ("mmap lm http://kheafield.com/code format version 5\n\0", 1, "KenLM"),
     "no counts": ("\\data\\\n\n\\1-grams:\n", 3, "ngram 1="),
     "counts that skip": (SMALL.replace("ngram 2=3\n", ""), 3, "'ngram 2='"),
-    "a count that is none": (SMALL.replace("ngram 2=3", "ngram 2=many"), 3, "'ngram 2=many'"),
+    "an invalid count": (SMALL.replace("ngram 2=3", "ngram 2=many"), 3, "'ngram 2=many'"),
     "no such section": (SMALL.replace("\\2-grams:", "\\3-grams:"), 13, "expected the section \\2-grams:"),
-    "text where a section begins": (SMALL.replace("\\1-grams:", "words"), 6, "'words'"),
-    "a section too many": (SMALL.replace("\\end\\", "\\4-grams:\n\\end\\"), 21, "expected \\end\\"),
-    "fewer than said": (SMALL.replace(ONE_BIGRAM, ""), 17, "after 2 2-grams; expected 3"),
-    "more than said": (SMALL.replace(ONE_BIGRAM, ONE_BIGRAM + "-0.1 b b\n"), 17, "one more 2-gram"),
-    "fewer words than said": (SMALL.replace("-1.25\tb\t0.5\n", ""), 12, "after 4 1-grams; expected 5"),
+    "text in place of a section": (SMALL.replace("\\1-grams:", "words"), 6, "'words'"),
+    "one section too many": (SMALL.replace("\\end\\", "\\4-grams:\n\\end\\"), 21, "expected \\end\\"),
+    "fewer n-grams than counted": (SMALL.replace(ONE_BIGRAM, ""), 17, "after 2 2-grams; expected 3"),
+    "more n-grams than counted": (SMALL.replace(ONE_BIGRAM, ONE_BIGRAM + "-0.1 b b\n"), 17, "one more 2-gram"),
+    "fewer words than counted": (SMALL.replace("-1.25\tb\t0.5\n", ""), 12, "after 4 1-grams; expected 5"),
     "no probability": (SMALL.replace("-0.5\ta b", "a b"), 15, "'a'; expected a number"),
     "half a number": (SMALL.replace("-0.5\ta b", "-0.5x\ta b"), 15, "'-0.5x'; expected a number"),
     "not a number": (SMALL.replace("-0.5\ta b", "nan\ta b"), 15, "'nan'; expected a number"),
     "a positive probability": (SMALL.replace("-0.5\ta b", "0.5\ta b"), 15, "'0.5'; expected a log10 probability"),
     "a positive unigram": (SMALL.replace("-0.75\ta", "0.1\ta"), 10, "'0.1'"),
-    "a back-off that is none": (SMALL.replace("a b\t0", "a b\tb"), 15, "'b'; expected a finite number"),
-    "a back-off without end": (SMALL.replace("a b\t0", "a b\tinf"), 15, "'inf'; expected a finite number"),
-    "a word too few": (SMALL.replace("<s> a b", "<s> a"), 19, "3 columns ('-0.1\\t<s> a'); expected 4 or 5"),
-    "a word too many": (SMALL.replace("a b\t0", "a b b\t0"), 15, "5 columns ('-0.5\\ta b b\\t0'); expected 3 or 4"),
+    "an invalid back-off": (SMALL.replace("a b\t0", "a b\tb"), 15, "'b'; expected a finite number"),
+    "an infinite back-off": (SMALL.replace("a b\t0", "a b\tinf"), 15, "'inf'; expected a finite number"),
+    "one word too few": (SMALL.replace("<s> a b", "<s> a"), 19, "3 columns ('-0.1\\t<s> a'); expected 4 or 5"),
+    "one word too many": (SMALL.replace("a b\t0", "a b b\t0"), 15, "5 columns ('-0.5\\ta b b\\t0'); expected 3 or 4"),
     "an unknown word": (SMALL.replace("a b\t0", "a c\t0"), 15, "'c'; expected a word"),
     "a word twice": (SMALL.replace("-1.25\tb", "-1.25\ta"), 11, "'a' for the second time"),
     "the unknown word twice": (SMALL.replace("-1.25\tb", "-1.25\t<unk>"), 11, "second time"),
@@ -251,9 +259,9 @@ FAULTS = {
     "</s> within": (SMALL.replace("<s> a b", "a </s> b"), 19, "'</s>'; expected </s> as the last"),
     "</s> first": (SMALL.replace("a b\t0", "</s> b\t0"), 15, "'</s>'"),
     "no end": (SMALL.replace("\\end\\\n", ""), 21, "truncated; expected \\end\\"),
-    "cut in the header": (SMALL[:20], 3, "'ngr'"),
-    "cut after a line": (SMALL[: SMALL.index("-0.3\tb")], 16, "truncated; expected 1 more 2-grams"),
-    "cut in a word": (SMALL[: SMALL.index("-0.3\tb") + 5], 16, "truncated"),
+    "truncated in the header": (SMALL[:20], 3, "'ngr'"),
+    "truncated after a line": (SMALL[: SMALL.index("-0.3\tb")], 16, "truncated; expected 1 more 2-grams"),
+    "truncated in a word": (SMALL[: SMALL.index("-0.3\tb") + 5], 16, "truncated"),
     "not UTF-8": (SMALL.encode().replace(b"\tb", b"\t\xff"), 11, "not UTF-8"),
 }  # fmt: skip
 
@@ -261,7 +269,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_bad_file_is_rejected_with_its_line(tmp_path: Path, fault: str) -> None:
     text, line, quoted = FAULTS[fault]
-    path = put(tmp_path, text)
+    path = write_file(tmp_path, text)
     with pytest.raises(DataError) as error:
         read_arpa(path)
     assert (error.value.path, error.value.line) == (str(path), line)
@@ -276,14 +284,14 @@ def test_missing_file_is_rejected(tmp_path: Path) -> None:
 def test_file_truncated_anywhere_is_rejected(tmp_path: Path) -> None:
     for length in range(len(SMALL) - 1):
         with pytest.raises(NextwordError):
-            read_arpa(put(tmp_path, SMALL[:length].removesuffix("\\end\\")))
+            read_arpa(write_file(tmp_path, SMALL[:length].removesuffix("\\end\\")))
 
 
 @given(st.integers(0, len(SMALL) - 1), st.integers(0, 3), st.binary(max_size=3))
-def test_damaged_file_is_read_or_rejected(at: int, lost: int, put_in: bytes) -> None:
+def test_damaged_file_is_read_or_rejected(start: int, removed: int, inserted: bytes) -> None:
     raw = SMALL.encode()
     with tempfile.TemporaryDirectory() as folder:
-        path = put(Path(folder), raw[:at] + put_in + raw[at + lost :])
+        path = write_file(Path(folder), raw[:start] + inserted + raw[start + removed :])
         try:
             trie = read_arpa(path)[0]
         except DataError:
@@ -300,20 +308,22 @@ PACKERS = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress, "zst":
 
 @pytest.mark.parametrize("suffix", PACKERS)
 def test_compressed_files_are_read_and_written(tmp_path: Path, suffix: str) -> None:
-    expected, names = read_arpa(put(tmp_path, SMALL))
+    expected, names = read_arpa(write_file(tmp_path, SMALL))
     packed = PACKERS[suffix](SMALL.encode())
-    same(expected, read_arpa(put(tmp_path, packed, f"model.arpa.{suffix}"))[0])
-    same(expected, read_arpa(put(tmp_path, packed, "model.arpa"))[0])  # what it is, not what it is called
+    assert_same(expected, read_arpa(write_file(tmp_path, packed, f"model.arpa.{suffix}"))[0])
+    assert_same(
+        expected, read_arpa(write_file(tmp_path, packed, "model.arpa"))[0]
+    )  # recognized by content, not by name
     write_arpa(expected, names, tmp_path / f"again.arpa.{suffix}")
     assert (tmp_path / f"again.arpa.{suffix}").read_bytes()[:2] == packed[:2]
-    same(expected, read_arpa(tmp_path / f"again.arpa.{suffix}")[0])
+    assert_same(expected, read_arpa(tmp_path / f"again.arpa.{suffix}")[0])
     with pytest.raises(DataError):
-        read_arpa(put(tmp_path, packed[: len(packed) // 2], f"cut.arpa.{suffix}"))
+        read_arpa(write_file(tmp_path, packed[: len(packed) // 2], f"cut.arpa.{suffix}"))
 
 
 def test_zstd_without_its_package_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trie, names = read_arpa(put(tmp_path, SMALL))
-    packed = put(tmp_path, zstd(SMALL.encode()), "model.arpa.zst")
+    trie, names = read_arpa(write_file(tmp_path, SMALL))
+    packed = write_file(tmp_path, zstd(SMALL.encode()), "model.arpa.zst")
     monkeypatch.setitem(sys.modules, "zstandard", None)
     with pytest.raises(MissingDependency):
         read_arpa(packed)
@@ -321,7 +331,7 @@ def test_zstd_without_its_package_is_an_error(tmp_path: Path, monkeypatch: pytes
         write_arpa(trie, names, tmp_path / "again.arpa.zst")
 
 
-def by_hand() -> Trie:
+def small_trie() -> Trie:
     """Four words <unk>, boundary, a, b; bigrams <s> a, <s> </s>, a b, b </s>, b b."""
     return Trie(
         [
@@ -338,10 +348,10 @@ def by_hand() -> Trie:
     )  # fmt: skip
 
 
-def test_lines_written_in_either_convention(tmp_path: Path) -> None:
+def test_write_arpa_in_either_convention_gives_expected_lines(tmp_path: Path) -> None:
     names = ["<unk>", "anything", "a", "b"]
-    write_arpa(by_hand(), names, tmp_path / "kenlm.arpa")
-    write_arpa(by_hand(), names, tmp_path / "srilm.arpa", "srilm")
+    write_arpa(small_trie(), names, tmp_path / "kenlm.arpa")
+    write_arpa(small_trie(), names, tmp_path / "srilm.arpa", "srilm")
     lines = (tmp_path / "kenlm.arpa").read_text().split("\n")
     assert lines[:9] == [
         "\\data\\", "ngram 1=5", "ngram 2=5", "", "\\1-grams:",
@@ -368,12 +378,12 @@ def test_unwritable_model_is_rejected_and_leaves_no_file(tmp_path: Path) -> None
         (["<unk>", "", "<s>", "a"], "'<s>'"),
     ):
         with pytest.raises(Unsupported, match=word):
-            write_arpa(by_hand(), names, path)
+            write_arpa(small_trie(), names, path)
     with pytest.raises(InvalidSetting, match="irstlm"):
-        write_arpa(by_hand(), ["<unk>", "", "a", "b"], path, "irstlm")
-    for wrong in (0.5, np.nan, np.inf):
-        trie = by_hand()
-        trie.levels[1].log_probs[2] = wrong
+        write_arpa(small_trie(), ["<unk>", "", "a", "b"], path, "irstlm")
+    for invalid in (0.5, np.nan, np.inf):
+        trie = small_trie()
+        trie.levels[1].log_probs[2] = invalid
         with pytest.raises(DataError, match="2-grams"):
             write_arpa(trie, ["<unk>", "", "a", "b"], path)
     assert trie.levels[0].log_backoffs is not None
@@ -383,14 +393,14 @@ def test_unwritable_model_is_rejected_and_leaves_no_file(tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_boundary_may_have_any_id(tmp_path: Path) -> None:
-    trie = by_hand()
-    trie.boundary = 3  # ids 0, 1, 2 are words; of the bigrams only "2 </s>" makes sense with it
+def test_write_arpa_with_any_boundary_id_round_trips(tmp_path: Path) -> None:
+    trie = small_trie()
+    trie.boundary = 3  # ids 0, 1, 2 are words; of the bigrams only "2 </s>" remains valid
     trie.levels[0].first[:] = [0, 0, 0, 1, 1]
     trie.levels[1] = Level(*(None if a is None else a[2:3] for a in vars(trie.levels[1]).values()))  # type: ignore[index]
     write_arpa(trie, ["x", "y", "z", ""], tmp_path / "model.arpa")
-    again, names = read_arpa(tmp_path / "model.arpa")
+    restored, names = read_arpa(tmp_path / "model.arpa")
     assert names == ["<unk>", "<eos>", "x", "y", "z"]
-    assert value(again, 4, 1) == pytest.approx(0, abs=1e-6)
-    assert value(again, 1) == pytest.approx(-1 / LN10)
-    assert backoff(again, 1) == pytest.approx(0.75 / LN10)
+    assert value(restored, 4, 1) == pytest.approx(0, abs=1e-6)
+    assert value(restored, 1) == pytest.approx(-1 / LN10)
+    assert backoff(restored, 1) == pytest.approx(0.75 / LN10)

@@ -1,4 +1,4 @@
-"""Weights by expectation-maximisation: the best there are, from any start, whatever tokens a model cannot predict."""
+"""Interpolation weights by expectation-maximization: optimal, and robust to tokens without probability."""
 
 from itertools import pairwise
 
@@ -14,7 +14,7 @@ def held_out(seed: int, models: int = 2, tokens: int = 500) -> np.ndarray:
 
 
 def best_of_two(log_probs: np.ndarray) -> float:
-    """The first weight by search among ten thousand."""
+    """The first weight by grid search over ten thousand values."""
     p, q = np.exp(log_probs.astype(np.float64))
     grid = np.linspace(0, 1, 10_001)[1:-1]
     return float(grid[np.argmax([np.log(w * p + (1 - w) * q).sum() for w in grid])])
@@ -40,15 +40,15 @@ def test_likelihood_never_falls_and_stops_within_tolerance(seed: int) -> None:
     assert len(history) > 3
     assert all(later <= earlier + 1e-12 for earlier, later in pairwise(history))
     probs = np.exp(log_probs.astype(np.float64))
-    assert np.log((probs / (weights @ probs)).mean(axis=1).max()) < 1e-5  # no weights can be better by more
+    assert np.log((probs / (weights @ probs)).mean(axis=1).max()) < 1e-5  # upper bound on any further improvement
     assert history[-1] - fit_weights(log_probs, tolerance=1e-12, most=20_000).history[-1] < 1e-5
     assert history[-1] == pytest.approx(mean_nats(log_probs, weights), abs=1e-9)
     assert weights.sum() == pytest.approx(1, abs=1e-12)
     assert left_out == 0
 
 
-def test_one_round_by_hand() -> None:
-    """One model alone predicts three tokens, another alone one: the weights are 3/4 and 1/4, at once."""
+def test_first_round_equals_hand_computation() -> None:
+    """One model predicts three tokens, the other predicts one: the weights are 3/4 and 1/4 after one round."""
     log_probs = np.log(np.array([[0.5, 0.5, 0.5, 1e-30], [1e-30, 1e-30, 1e-30, 0.2]]))
     fitted = fit_weights(log_probs)
     assert fitted.weights == pytest.approx([0.75, 0.25])
@@ -56,19 +56,19 @@ def test_one_round_by_hand() -> None:
     assert fitted.history[0] == pytest.approx(-(3 * np.log(0.25) + np.log(0.1)) / 4)
 
 
-def test_tokens_that_some_or_no_models_predict() -> None:
+def test_tokens_with_zero_probability_are_handled_or_left_out() -> None:
     log_probs = held_out(0, models=3)
     log_probs[0, :100] = -np.inf
-    log_probs[2] = -np.inf  # a model of no use at all
+    log_probs[2] = -np.inf  # a useless model
     with_holes = fit_weights(log_probs)
     assert np.isfinite(with_holes.history).all()
     assert with_holes.weights[2] == 0
     assert with_holes.left_out == 0
-    nobody = np.full((3, 7), -np.inf, np.float32)
-    more = fit_weights(np.concatenate([nobody, log_probs], axis=1))
-    assert more.left_out == 7
-    assert np.array_equal(more.weights, with_holes.weights)
-    assert more.history == with_holes.history
+    impossible = np.full((3, 7), -np.inf, np.float32)
+    extended = fit_weights(np.concatenate([impossible, log_probs], axis=1))
+    assert extended.left_out == 7
+    assert np.array_equal(extended.weights, with_holes.weights)
+    assert extended.history == with_holes.history
 
 
 def test_tiny_probabilities_do_not_underflow() -> None:
@@ -83,5 +83,5 @@ def test_number_of_rounds_is_limited() -> None:
     assert fit_weights(held_out(0), most=0).weights.tolist() == [0.5, 0.5]
 
 
-def test_single_model_has_all_the_weight() -> None:
+def test_single_model_gets_all_weight() -> None:
     assert fit_weights(held_out(0, models=1)).weights.tolist() == [1.0]
