@@ -41,7 +41,7 @@ from nextword.studies._statistics import is_above, is_below, median_and_range, r
 from nextword.studies._study import Claim, Measured, Part, Progress, Settings, Table, Tables
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
-from nextword.training.optimizers import AveragedSGD, AveragedSGDOptimizer, Optimizer, make_optimizer
+from nextword.training.optimizers import AveragedSGD, Optimizer, make_optimizer
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def _train(run: Run, text: Text) -> dict[str, Outcome]:
     main = make_optimizer(params, {**OPTIONS[run.optimizer], "rate": run.rate})
     optimizers: dict[str, Optimizer] = {run.optimizer: main}
     if run.optimizer == SGD:
-        optimizers[ASGD] = AveragedSGDOptimizer(AveragedSGD(params, lr=0.0, start=run.size.steps // 2))
-        optimizers[TRIGGERED] = AveragedSGDOptimizer(AveragedSGD(params, lr=0.0, patience=PATIENCE))
+        optimizers[ASGD] = AveragedSGD(params, lr=0.0, start=run.size.steps // 2)
+        optimizers[TRIGGERED] = AveragedSGD(params, lr=0.0, patience=PATIENCE)
     curves: dict[str, list[float]] = {name: [] for name in optimizers}
     best: dict[str, Any] = {}
     start: dict[str, int | None] = dict.fromkeys(optimizers)
@@ -162,8 +162,8 @@ def _train(run: Run, text: Text) -> dict[str, Outcome]:
                 if curves[name][-1] == min(curves[name]):
                     best[name] = [p.detach().clone() for p in params]
             optimizer.on_validation(curves[name])
-            if start[name] is None and isinstance(optimizer, AveragedSGDOptimizer) and optimizer.is_averaging:
-                start[name] = optimizer.averaged_sgd.start or step
+            if start[name] is None and isinstance(optimizer, AveragedSGD) and optimizer.is_averaging:
+                start[name] = optimizer.start or step
     outcomes = {}
     for name, weights in best.items():
         with torch.no_grad():

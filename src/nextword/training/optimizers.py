@@ -19,8 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from nextword.batching.settings import require_choice, require_number
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
+from nextword.core.errors import InvalidSetting, invalid, unknown
 from nextword.models.parameter_groups import groups
 from nextword.recipe import Phase
 
@@ -105,7 +106,7 @@ class Optimizer:
     def prepare_step(self) -> None:
         """Before a recorded step: write the numbers that it depends on to the device."""
 
-    def apply_step(self, scale: Tensor | None) -> None:
+    def apply_step(self, scale: Tensor | None = None) -> None:
         """The step with gradients times `scale`, to be recorded."""
         raise NotImplementedError(f"{type(self.inner).__name__} cannot be recorded")
 
@@ -128,17 +129,17 @@ class Optimizer:
 @contextlib.contextmanager
 def swap_weights(weights: Sequence[Tensor], values: Sequence[Tensor]) -> Iterator[None]:
     """Within this context the weights have other values."""
+    if not weights:
+        yield
+        return
     saved = [p.detach().clone() for p in weights]
-    _copy(weights, values)
+    with torch.no_grad():
+        torch._foreach_copy_(list(weights), list(values))
     try:
         yield
     finally:
-        _copy(weights, saved)
-
-
-@torch.no_grad()
-def _copy(weights: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    torch._foreach_copy_(list(weights), list(values))
+        with torch.no_grad():
+            torch._foreach_copy_(list(weights), saved)
 
 
 # ------------------------------------------------------------------------------------------------ moving average
@@ -184,14 +185,9 @@ class MovingAverage(Optimizer):
         if params:
             torch._foreach_lerp_([self.state[p][self.AVERAGE] for p in params], params, weight)
 
-    @contextlib.contextmanager
-    def averaged_weights(self) -> Iterator[None]:
+    def averaged_weights(self) -> contextlib.AbstractContextManager[None]:
         params = [p for p in self.parameters if self.AVERAGE in self.state.get(p, ())]
-        if not params:
-            yield
-            return
-        with swap_weights(params, [self.state[p][self.AVERAGE] for p in params]):
-            yield
+        return swap_weights(params, [self.state[p][self.AVERAGE] for p in params])
 
 
 # ------------------------------------------------------------------------------------------------ LAMB
@@ -279,7 +275,7 @@ def trust_ratios(params: Sequence[Tensor], directions: Sequence[Tensor]) -> Tens
 # ------------------------------------------------------------------------------------------------ averaged SGD
 
 
-class AveragedSGD(torch.optim.Optimizer):
+class AveragedSGD(Optimizer):
     """SGD whose weights are averaged from some step on: ASGD, or NT-ASGD, which finds that step itself.
 
         θ ← θ − η (g + λθ)                     every step
@@ -293,12 +289,15 @@ class AveragedSGD(torch.optim.Optimizer):
     may start at once.
 
     Validation and the saved model use θ̄; training continues at θ. Before the start, θ̄ = θ. Learning rate and averaging
-    weight are tensors on the device, so that a CUDA graph can record the step (`prepare` writes them, `apply` reads).
+    weight are tensors on the device, so that a CUDA graph can record the step. torch's SGD holds groups and state, but
+    does not take the steps.
     """
+
+    is_recordable = True
 
     def __init__(
         self,
-        params: Iterable[nn.Parameter],
+        params: Iterable[nn.Parameter] | Iterable[dict[str, Any]],
         lr: float,
         weight_decay: float = 0.0,
         start: int = 0,
@@ -308,89 +307,58 @@ class AveragedSGD(torch.optim.Optimizer):
         for key, value, minimum in (("start", start, 0), ("patience", patience, 1), ("power", power, 0)):
             if value < minimum:
                 raise ValueError(f"{key} = {value} must be at least {minimum}")
-        super().__init__(params, {"lr": lr, "weight_decay": weight_decay})
+        super().__init__(torch.optim.SGD(params, lr=lr, weight_decay=weight_decay))
         self.start, self.patience, self.power = start, patience, power
-        group = self.param_groups[0]
-        group |= {"steps": 0, "averaged": 0, "triggered": False}
-        first = group["params"][0]
+        self.group = self.param_groups[0]
+        self.group |= {"steps": 0, "averaged": 0, "triggered": False}
+        first = self.parameters[0]
         dtype = torch.promote_types(first.dtype, torch.float32)
-        self.rate = torch.tensor(lr, device=first.device, dtype=dtype)
-        self.weight = torch.ones((), device=first.device, dtype=dtype)  # (p + 1) / (n + p)
-        for p in group["params"]:
+        self.rate_tensor = torch.tensor(lr, device=first.device, dtype=dtype)
+        self.average_weight = torch.ones((), device=first.device, dtype=dtype)  # (p + 1) / (n + p)
+        for p in self.parameters:
             self.state[p]["mean"] = p.detach().clone()
+
+    def restore_state(self, tensors: Mapping[str, Tensor], values: Mapping[str, Any]) -> None:
+        super().restore_state(tensors, values)
+        self.group = self.param_groups[0]
 
     @property
     def is_averaging(self) -> bool:
-        return bool(self.param_groups[0]["triggered"])
+        return bool(self.group["triggered"])
 
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
-        self.prepare()
-        self.apply()
+    def step(self) -> None:
+        self.prepare_step()
+        self.apply_step()
 
-    def prepare(self) -> None:
-        """Before a step: write the numbers that it depends on into their tensors."""
-        group = self.param_groups[0]
-        if self.start and group["steps"] >= self.start:
-            group["triggered"] = True
-        group["steps"] += 1
-        if group["triggered"]:
-            group["averaged"] += 1
-        self.rate.fill_(group["lr"])
-        self.weight.fill_((self.power + 1) / (max(group["averaged"], 1) + self.power))
+    def prepare_step(self) -> None:
+        if self.start and self.group["steps"] >= self.start:
+            self.group["triggered"] = True
+        self.group["steps"] += 1
+        if self.group["triggered"]:
+            self.group["averaged"] += 1
+        self.rate_tensor.fill_(self.rate)
+        self.average_weight.fill_((self.power + 1) / (max(self.group["averaged"], 1) + self.power))
 
     @torch.no_grad()
-    def apply(self, scale: Tensor | None = None) -> None:
-        """Take the step with gradients times `scale`. Reads nothing from the host, so it can be recorded."""
-        group = self.param_groups[0]
-        for p in group["params"]:
+    def apply_step(self, scale: Tensor | None = None) -> None:
+        for p in self.parameters:
             if p.grad is not None:
                 gradient = p.grad if scale is None else p.grad * scale
-                p.sub_(torch.add(gradient, p, alpha=group["weight_decay"]).mul_(self.rate))
-                self.state[p]["mean"].lerp_(p, self.weight)
+                p.sub_(torch.add(gradient, p, alpha=self.group["weight_decay"]).mul_(self.rate_tensor))
+                self.state[p]["mean"].lerp_(p, self.average_weight)
 
     def on_validation(self, losses: Sequence[float]) -> bool:
         """The non-monotonic trigger. Return whether averaging starts now."""
-        group = self.param_groups[0]
         *earlier, last = losses
-        if self.start or group["triggered"] or len(earlier) <= self.patience:
+        if self.start or self.group["triggered"] or len(earlier) <= self.patience:
             return False
-        group["triggered"] = last > min(earlier[: -self.patience])
-        return bool(group["triggered"])
-
-    @contextlib.contextmanager
-    def averaged_weights(self) -> Iterator[None]:
-        group = self.param_groups[0]
-        if not group["triggered"]:
-            yield
-            return
-        with swap_weights(group["params"], [self.state[p]["mean"] for p in group["params"]]):
-            yield
-
-
-class AveragedSGDOptimizer(Optimizer):
-    """The wrapper around `AveragedSGD`, whose step can be recorded in a CUDA graph."""
-
-    is_recordable = True
-
-    def __init__(self, inner: AveragedSGD) -> None:
-        super().__init__(inner)
-        self.averaged_sgd = inner
-
-    def prepare_step(self) -> None:
-        self.averaged_sgd.prepare()
-
-    def apply_step(self, scale: Tensor | None) -> None:
-        self.averaged_sgd.apply(scale)
+        self.group["triggered"] = last > min(earlier[: -self.patience])
+        return self.is_averaging
 
     def averaged_weights(self) -> contextlib.AbstractContextManager[None]:
-        return self.averaged_sgd.averaged_weights()
-
-    def on_validation(self, losses: Sequence[float]) -> bool:
-        return self.averaged_sgd.on_validation(losses)
-
-    @property
-    def is_averaging(self) -> bool:
-        return self.averaged_sgd.is_averaging
+        if not self.is_averaging:
+            return contextlib.nullcontext()
+        return swap_weights(self.parameters, [self.state[p]["mean"] for p in self.parameters])
 
 
 # ------------------------------------------------------------------------------------------------ from a recipe
@@ -398,8 +366,8 @@ class AveragedSGDOptimizer(Optimizer):
 
 @dataclass(frozen=True)
 class OptimizerKind:
-    build: Callable[..., torch.optim.Optimizer]
-    keys: tuple[str, ...]  # settings besides COMMON_KEYS, with torch's names
+    build: Callable[..., torch.optim.Optimizer | Optimizer]
+    keys: tuple[str, ...]  # settings besides the common ones, with torch's names
     fixed: Mapping[str, Any] = field(default_factory=dict)  # arguments that no recipe changes
 
 
@@ -418,7 +386,7 @@ OPTIMIZERS: dict[str, OptimizerKind] = {
     "adafactor": OptimizerKind(torch.optim.Adafactor, ("beta2_decay", "eps", "d")),
     "lamb": OptimizerKind(LAMB, ("betas", "eps")),
 }
-COMMON_KEYS = ("rate", "weight_decay", "decay_on", "ema_decay", "layer_discount")
+COMMON = {"rate": 0.001, "weight_decay": 0.0, "decay_on": "all", "ema_decay": 0.0, "layer_discount": 1.0}
 DECAY_ON = ("all", "matrices")
 
 
@@ -427,13 +395,14 @@ def make_optimizer(
 ) -> Optimizer:
     """Build the optimizer of a recipe's `optimizer` table.
 
-    kind        one of OPTIMIZERS; each has keys of its own, with torch's names
-    rate        learning rate
-    decay       weight decay (see OPTIMIZERS); `decayed = "matrices"` spares biases, norms and other vectors, as
-                transformers do; LAMB then does not scale their steps either
-    average     decay of a moving average of the weights, for example 0.998 (MovingAverage)
-    discount    divides the learning rate from each group of `layers` to the one below, for example 2.6 (Howard & Ruder
-                2018). The last group, the top one, has the full rate. Together the layers are the parameters.
+    kind            one of OPTIMIZERS; each has keys of its own, with torch's names
+    rate            learning rate
+    weight_decay    see OPTIMIZERS
+    decay_on        "matrices" spares biases, norms and other vectors, as transformers do; LAMB then does not scale
+                    their steps either
+    ema_decay       decay of a moving average of the weights, for example 0.998 (MovingAverage)
+    layer_discount  divides the learning rate from each group of `layers` to the one below, for example 2.6 (Howard &
+                    Ruder 2018). The last group, the top one, has the full rate. Together the layers are the parameters.
     """
     kind, settings = _check_settings(options)
     cls = OPTIMIZERS[kind].build
@@ -445,23 +414,16 @@ def make_optimizer(
             for i, layer in enumerate(layers)
         ]
     if settings["decay_on"] == "matrices":
-        vector_settings: dict[str, Any] = {"weight_decay": 0.0} | ({"scaled": False} if cls is LAMB else {})
+        vector_settings = {"weight_decay": 0.0, **({"scaled": False} if cls is LAMB else {})}
         param_groups = [part for group in param_groups for part in _split_by_shape(group, vector_settings)]
-    own = {key: value for key, value in settings.items() if key not in COMMON_KEYS}
+    own = {key: value for key, value in settings.items() if key not in COMMON}
+    rate, weight_decay = float(settings["rate"]), float(settings["weight_decay"])
     try:
-        inner = cls(
-            param_groups,
-            lr=float(settings["rate"]),
-            weight_decay=float(settings["weight_decay"]),
-            **OPTIMIZERS[kind].fixed,
-            **own,
-        )
+        inner = cls(param_groups, lr=rate, weight_decay=weight_decay, **OPTIMIZERS[kind].fixed, **own)
     except (TypeError, ValueError) as problem:  # torch checks its own numbers
-        raise InvalidSetting(
-            f"Optimizer '{kind}': {problem}. Correct `optimizer` in the recipe.", key="optimizer", value=dict(options)
-        ) from None
-    if isinstance(inner, AveragedSGD):
-        return AveragedSGDOptimizer(inner)
+        raise InvalidSetting(f"Optimizer '{kind}': {problem}.", key="optimizer", value=dict(options)) from None
+    if isinstance(inner, Optimizer):
+        return inner
     return MovingAverage(inner, settings["ema_decay"]) if settings["ema_decay"] else Optimizer(inner)
 
 
@@ -473,51 +435,23 @@ def check_optimizer(options: Mapping[str, Any]) -> float:
 
 def _check_settings(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """Return the kind, and all its settings with their defaults."""
-    settings = {
-        "rate": 0.001,
-        "weight_decay": 0.0,
-        "ema_decay": 0.0,
-        "decay_on": "all",
-        "layer_discount": 1.0,
-        **options,
-    }
+    settings = {**COMMON, **options}
     kind = str(settings.pop("kind", "adam")).lower()
     if kind not in OPTIMIZERS:
-        raise UnknownName(
-            f"There is no optimizer '{kind}'.{did_you_mean(kind, OPTIMIZERS)} Expected {', '.join(OPTIMIZERS)}.",
-            name=kind,
-            known=OPTIMIZERS,
-        )
-    known = (*COMMON_KEYS, *OPTIMIZERS[kind].keys)
+        raise unknown("optimizer", kind, OPTIMIZERS)
+    known = (*COMMON, *OPTIMIZERS[kind].keys)
     for key in settings:
         if key not in known:
-            raise UnknownName(
-                f"Optimizer '{kind}' has no key '{key}'.{did_you_mean(key, known)} Expected {', '.join(known)}.",
-                name=key,
-                known=known,
-            )
-
-    def fail(key: str, expected: str) -> InvalidSetting:
-        message = f"Optimizer '{kind}': {key} = {settings[key]!r}. Expected {expected}."
-        return InvalidSetting(message, key=f"optimizer.{key}", value=settings[key])
-
-    if not _is_number(settings["rate"]) or settings["rate"] <= 0:
-        raise fail("rate", "a learning rate above 0")
-    if not _is_number(settings["layer_discount"]) or settings["layer_discount"] <= 0:
-        raise fail("layer_discount", "a factor above 0 between the learning rates of two layers, such as 2.6")
-    if settings["decay_on"] not in DECAY_ON:
-        raise fail("decay_on", " or ".join(DECAY_ON))
-    if settings["ema_decay"] and not (_is_number(settings["ema_decay"]) and 0 < settings["ema_decay"] < 1):
-        raise fail("ema_decay", "the decay of a moving average between 0 and 1, such as 0.998")
+            raise unknown("key", key, known, where=f"optimizer '{kind}'")
+    require_number("optimizer.rate", settings["rate"], 0, exclude_low=True)
+    require_number("optimizer.layer_discount", settings["layer_discount"], 0, exclude_low=True)
+    require_number("optimizer.ema_decay", settings["ema_decay"], 0, 1, exclude_high=True)
+    require_choice("optimizer.decay_on", settings["decay_on"], DECAY_ON)
     if OPTIMIZERS[kind].build is AveragedSGD:  # it has one group of weights, and averages in its own way
-        for key, default in (("decay_on", "all"), ("layer_discount", 1), ("ema_decay", 0)):
-            if settings[key] != default:
-                raise fail(key, f"{default!r}, the only value that this optimizer supports")
+        for key in ("decay_on", "layer_discount", "ema_decay"):
+            if settings[key] != COMMON[key]:
+                raise invalid(f"optimizer.{key}", settings[key], f"does not work with kind = '{kind}'. Leave it out.")
     return kind, settings
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _split_by_shape(group: Mapping[str, Any], vector_settings: Mapping[str, Any]) -> list[dict[str, Any]]:

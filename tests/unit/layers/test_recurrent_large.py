@@ -48,8 +48,8 @@ def test_chunked_averaged_step_equals_formula(decay: float, scale: float | None,
         gs = [torch.randn(p.shape) for p in ps]
         for p, g in zip(ps, gs, strict=True):
             p.grad = g.clone()
-        optimizer.prepare()
-        optimizer.apply(None if scale is None else torch.tensor(scale))
+        optimizer.prepare_step()
+        optimizer.apply_step(None if scale is None else torch.tensor(scale))
         for p, g in zip(ps, gs, strict=True):
             assert p.grad is not None
             assert torch.equal(p.grad, g)

@@ -17,7 +17,7 @@ from nextword.studies import _experiment
 from nextword.studies import sgd_for_lms as study
 from nextword.studies._study import FAILS, HOLDS, UNDECIDED, Table, overall_verdict
 from nextword.studies.sgd_for_lms import ADAM, ASGD, MOMENTUM, SGD, TRIGGERED, Outcome, Run, Size, Text, train_run
-from nextword.training.optimizers import AveragedSGDOptimizer, make_optimizer
+from nextword.training.optimizers import AveragedSGD, make_optimizer
 from tests.support.study_tables import change, verdicts
 
 TINY = Size(width=8, rows=4, length=6, steps=40, train=600, valid=200, test=200)
@@ -43,7 +43,7 @@ def test_follower_equals_the_averaging_optimizer(
     with _experiment.isolated():
         lstm = study.make_network(run, text.vocabulary)
         optimizer = make_optimizer(lstm.parameters(), {"kind": "nt-asgd", "rate": run.rate, **options})
-        assert isinstance(optimizer, AveragedSGDOptimizer)
+        assert isinstance(optimizer, AveragedSGD)
         objective, state, curve = CausalObjective({"kind": "rows", "rows": 4, "length": 6}), None, []
         ids = np.roll(text.train, np.random.default_rng(1).integers(600))
         for step, batch in enumerate(islice(objective.layout.batches(ids, 1, 0), 40), 1):

@@ -75,8 +75,8 @@ def test_averaged_sgd_clips_before_adding_decay() -> None:
     captured = make_weight(2.0)
     optimizer = AveragedSGD([captured], lr=1.0, weight_decay=0.1)
     captured.grad = torch.tensor([10.0])
-    optimizer.prepare()
-    optimizer.apply(torch.tensor(0.025))
+    optimizer.prepare_step()
+    optimizer.apply_step(torch.tensor(0.025))
     assert captured.item() == pytest.approx(1.55, rel=1e-5)
 
 
@@ -236,12 +236,12 @@ def test_averaged_weights_before_start_or_for_other_optimizers_change_nothing() 
 @pytest.mark.parametrize("steps", [2, 9])  # before and after the start
 def test_averaged_sgd_state_round_trips_and_continues_identically(steps: int) -> None:
     params, optimizer = take_steps(steps, start=4)
-    tensors, groups = Optimizer(optimizer).export_state()
+    tensors, groups = optimizer.export_state()
     tensors = {name: t.clone() for name, t in tensors.items()}
     groups = json.loads(json.dumps(groups))
     others = [nn.Parameter(p.detach().clone()) for p in params]
     restored = AveragedSGD(others, lr=0.1, weight_decay=0.01, start=4)
-    Optimizer(restored).restore_state(tensors, groups)
+    restored.restore_state(tensors, groups)
     assert restored.is_averaging == optimizer.is_averaging == (steps > 4)
     continue_steps(params, optimizer, range(steps, 15))
     continue_steps(others, restored, range(steps, 15))
@@ -256,7 +256,7 @@ def test_saved_state_remembers_the_fired_trigger() -> None:
     optimizer.on_validation([1.0, 2.0, 3.0])
     descend(optimizer, w, 2)
     restored = AveragedSGD([w], lr=0.5, patience=1)
-    Optimizer(restored).restore_state(*Optimizer(optimizer).export_state())
+    restored.restore_state(*optimizer.export_state())
     assert restored.is_averaging
     descend(restored, w)
     assert restored.state[w]["mean"].item() == pytest.approx((4 + 2 + 1) / 3)

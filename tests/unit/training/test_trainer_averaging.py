@@ -38,13 +38,13 @@ def test_nt_asgd_saves_the_averaged_weights(keep: str, tmp_path: Path, monkeypat
     phase = {**PHASE, "steps": 12, "keep": keep, "validate_every": 12}
     job = make_small_job(tmp_path / "run", "awd-lstm", MODEL, SIZE, TRAIN, HELD_OUT, **phase)
     history: list[dict[str, Tensor]] = []  # the weights after each step
-    plain = AveragedSGD.apply
+    plain = AveragedSGD.apply_step
 
     def apply(self: AveragedSGD, scale: Tensor | None = None) -> None:
         plain(self, scale)
         history.append({name: t.clone() for name, t in job.network.state_dict().items()})
 
-    monkeypatch.setattr(AveragedSGD, "apply", apply)
+    monkeypatch.setattr(AveragedSGD, "apply_step", apply)
     list(run_gradient_phase(job))
     assert len(history) == 12
     saved, current = load_file(tmp_path / "run" / FILE), job.network.state_dict()
