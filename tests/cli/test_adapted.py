@@ -26,7 +26,7 @@ def events(run: Path) -> list[str]:
     return [json.loads(line)["event"] for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
-def test_the_cache_says_what_it_found_and_where(js: Js, cli: Cli, run: Path) -> None:
+def test_evaluate_with_cache_reports_settings_and_their_source(js: Js, cli: Cli, run: Path) -> None:
     result = js("evaluate", run, "--cache")
     assert result["method"] == "cache"
     assert result["settings"]["cache"].keys() == {"lambda", "theta", "window"}
@@ -43,13 +43,13 @@ def test_the_cache_says_what_it_found_and_where(js: Js, cli: Cli, run: Path) -> 
     assert "without the cache, token perplexity is" in message
 
 
-def test_settings_that_are_given_need_no_search(js: Js, run: Path) -> None:
+def test_evaluate_with_given_cache_settings_skips_the_search(js: Js, run: Path) -> None:
     result = js("evaluate", run, "--cache", *GIVEN)
     assert result["settings"] == {"cache": {"lambda": 0.1, "theta": 1.0, "window": 500}}
     assert (result["found"], result["found_on"]) == ([], None)
 
 
-def test_dynamic_evaluation_leaves_the_run_as_it_was(js: Js, run: Path) -> None:
+def test_dynamic_evaluation_leaves_the_run_unchanged(js: Js, run: Path) -> None:
     before = contents(run)
     result = js("evaluate", run, "--dynamic", *QUICKLY)
     assert result["method"] == "dynamic"
@@ -66,7 +66,7 @@ def test_dynamic_evaluation_leaves_the_run_as_it_was(js: Js, run: Path) -> None:
     assert again["found"] == []
 
 
-def test_both_together_and_plain_sgd(js: Js, run: Path) -> None:
+def test_cache_combines_with_dynamic_sgd(js: Js, run: Path) -> None:
     sgd = ("--set", "dynamic.kind=sgd", "--set", "dynamic.rate=0.1", "--set", "dynamic.lambda=0.001")
     alone = js("evaluate", run, "--dynamic", *sgd)
     assert not (run / "gradients.safetensors").exists()
@@ -76,7 +76,7 @@ def test_both_together_and_plain_sgd(js: Js, run: Path) -> None:
     assert both["without_cache"]["nats"] == pytest.approx(alone["nats"], rel=1e-6)
 
 
-def test_an_adapted_result_is_no_plain_one(js: Js, cli: Cli, run: Path) -> None:
+def test_adapted_result_does_not_replace_the_plain_result(js: Js, cli: Cli, run: Path) -> None:
     """The card, the list of runs and the log of evaluations go on showing the model by itself."""
     folder = RunFolder.open(run)
     plain = js("runs", run)
@@ -91,13 +91,13 @@ def test_an_adapted_result_is_no_plain_one(js: Js, cli: Cli, run: Path) -> None:
     assert (run / "card.md").read_text() == card
 
 
-def test_a_window_longer_than_the_text_is_said(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_evaluate_with_cache_window_longer_than_text_notes_it(cli: Cli, run: Path, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("the king of a land\n", encoding="utf-8")
     message = cli("evaluate", run, "--data", tmp_path / "short.txt", "--cache", *GIVEN).stdout
     assert "window of 500" in message
 
 
-def test_another_text_has_the_runs_validation_text_for_settings(js: Js, run: Path, tmp_path: Path) -> None:
+def test_evaluate_other_text_searches_settings_on_validation_text_of_the_run(js: Js, run: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("\n".join(sentences(50, seed=9)), encoding="utf-8")
     result = js("evaluate", run, "--data", other, "--cache")
@@ -105,7 +105,7 @@ def test_another_text_has_the_runs_validation_text_for_settings(js: Js, run: Pat
     assert result["found_on"].startswith("my.txt valid")
 
 
-def test_words_unknown_to_the_run_are_said(js: Js, text: Path, tmp_path: Path) -> None:
+def test_evaluate_with_unknown_words_notes_them(js: Js, text: Path, tmp_path: Path) -> None:
     small = ("--set", 'tokenizer={kind="words", size=20}', "--set", "model.width=16", "--set", "phase.0.steps=5")
     js("train", "lstm/tiny", "--data", text, "--out", tmp_path / "run", *small)
     result = js("evaluate", tmp_path / "run", "--cache", *GIVEN)
@@ -152,7 +152,9 @@ data = {data}
 """
 
 
-def test_a_model_that_counts_has_neither(cli: Cli, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluate_count_model_with_cache_or_dynamic_fails(
+    cli: Cli, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(MODELS, "toy", "tests.support.toy_bigram:Bigram")
     (tmp_path / "toy.toml").write_text(COUNTING.format(data=json.dumps(str(text))))
     cli("train", tmp_path / "toy.toml", "--out", tmp_path / "run")

@@ -337,7 +337,7 @@ def test_full_disk_keeps_the_last_good_state(
     assert (run / "model.safetensors").read_bytes() == (tmp_path / "straight" / "model.safetensors").read_bytes()
 
 
-def test_a_disk_that_is_really_full(text: Path, tmp_path: Path) -> None:
+def test_full_tmpfs_keeps_the_last_good_state(text: Path, tmp_path: Path) -> None:
     """A megabyte of memory as a disk, seen by these processes alone."""
     script = f"""
         set -u; mkdir disk; mount -t tmpfs -o size=1m disk disk || exit 77

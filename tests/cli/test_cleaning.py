@@ -85,7 +85,7 @@ def test_clean_with_all_filters_reports_every_step(js: Any, crawl: Path, tmp_pat
     assert contents(again)["train.jsonl"] == contents(out)["train.jsonl"]
 
 
-def test_duplicates_and_leaks(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
+def test_clean_removes_duplicates_and_leaks(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     before = contents(crawl)
     report = js("data", crawl, "--out", out, "--deduplicate", "--decontaminate", tmp_path / "eval.jsonl")
@@ -110,7 +110,7 @@ def test_duplicates_and_leaks(js: Any, cli: Cli, crawl: Path, tmp_path: Path) ->
     assert "1 training documents were cut, 0 dropped" in shown
 
 
-def test_clean_text_is_untouched(js: Any, tmp_path: Path) -> None:
+def test_clean_leaves_clean_text_unchanged(js: Any, tmp_path: Path) -> None:
     jsonl(tmp_path / "text.jsonl", {f"d{i}": prose(i) for i in range(200)})
     jsonl(tmp_path / "eval.jsonl", {"e": prose(900)})
     js(
@@ -153,7 +153,7 @@ def test_clean_with_wrong_input_writes_nothing(cli: Cli, crawl: Path, tmp_path: 
     assert "same" in refused(tmp_path / "same", "--out", out, "--deduplicate")
 
 
-def test_a_mixture_is_described(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
+def test_data_describes_a_mixture(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:
     (tmp_path / "mix.toml").write_text(
         '[[source]]\ndata = "crawl"\nweight = 3\n[[source]]\ndata = "python"\nweight = 1\n'
     )
@@ -164,7 +164,9 @@ def test_a_mixture_is_described(js: Any, cli: Cli, crawl: Path, tmp_path: Path) 
     assert "epochs per pass" in cli("data", tmp_path / "mix.toml").stdout
 
 
-def test_scores_against_a_training_text(trained: Path, text: Path, tmp_path: Path) -> None:
+def test_evaluate_against_training_text_scores_dirty_documents_separately(
+    trained: Path, text: Path, tmp_path: Path
+) -> None:
     """Of three documents, the one that is in the training text is dirty."""
     from nextword.cli.evaluate import print_overlap
     from nextword.data.opening import open_unsplit

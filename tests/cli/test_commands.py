@@ -23,20 +23,20 @@ NUMBERS = ("slug", "kind", "bits_per_byte", "word_perplexity", "token_perplexity
 NUMBERS += ("context", "stride", "parameters", "seconds")
 
 
-def test_train_says_how_good_it_is_and_how_to_go_on(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_train_prints_result_and_next_commands(cli: Cli, text: Path, tmp_path: Path) -> None:
     shown = cli("train", "lstm/tiny", "--data", text, "--out", tmp_path / "run", *QUICK).stdout
     assert "bits/byte" in shown
     assert "nextword generate" in shown
     assert "bits/byte" in (tmp_path / "run" / "card.md").read_text(encoding="utf-8")
 
 
-def test_train_prints_the_words_of_every_other_command(js: Js, text: Path, tmp_path: Path) -> None:
+def test_train_json_has_the_common_result_keys(js: Js, text: Path, tmp_path: Path) -> None:
     result = js("train", "gru/tiny", "--data", text, "--out", tmp_path / "run", *QUICK)
     assert set(NUMBERS) <= result.keys()
     assert (result["slug"], result["kind"], result["split"]) == ("gru", "exact", "test")
 
 
-def test_a_seed_gives_the_same_model_twice(js: Js, text: Path, tmp_path: Path) -> None:
+def test_train_with_same_seed_gives_same_model(js: Js, text: Path, tmp_path: Path) -> None:
     for name, seed in (("a", "7"), ("b", "7"), ("c", "8")):
         js("train", "lstm/tiny", "--data", text, "--out", tmp_path / name, "--seed", seed, *QUICK)
     a, b, c = ((tmp_path / name / "model.safetensors").read_bytes() for name in "abc")
@@ -44,13 +44,13 @@ def test_a_seed_gives_the_same_model_twice(js: Js, text: Path, tmp_path: Path) -
     assert a != c
 
 
-def test_a_run_can_be_repeated_from_its_own_recipe(cli: Cli, trained: Path, tmp_path: Path) -> None:
+def test_train_from_recipe_of_a_run_gives_same_model(cli: Cli, trained: Path, tmp_path: Path) -> None:
     cli("train", trained / "recipe.toml", "--out", tmp_path / "again")
     again = (tmp_path / "again" / "model.safetensors").read_bytes()
     assert again == (trained / "model.safetensors").read_bytes()
 
 
-def test_the_default_folder_is_named_after_the_recipe(
+def test_train_default_folder_is_named_after_the_recipe(
     cli: Cli, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -86,7 +86,7 @@ def test_runs_lists_results_and_survives_broken_folders(cli: Cli, js: Js, run: P
     assert "nextword train" in cli("runs", "--folder", run.parent / "nowhere").stdout
 
 
-def test_a_damaged_folder_does_not_hide_the_others(js: Js, cli: Cli, run: Path) -> None:
+def test_runs_lists_a_damaged_folder_as_unreadable(js: Js, cli: Cli, run: Path) -> None:
     broken = run.parent / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
@@ -96,7 +96,7 @@ def test_a_damaged_folder_does_not_hide_the_others(js: Js, cli: Cli, run: Path) 
     assert "broken" in cli("runs", "--folder", run.parent).stdout
 
 
-def test_evaluate_repeats_what_training_said(js: Js, run: Path) -> None:
+def test_evaluate_repeats_the_result_of_training(js: Js, run: Path) -> None:
     lines = [json.loads(line) for line in (run / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     trained = next(line for line in lines if line["event"] == "evaluation")
     result = js("evaluate", run)
@@ -118,13 +118,13 @@ def test_evaluate_on_other_splits_and_texts(js: Js, cli: Cli, run: Path, text: P
     assert "bits/byte" in cli("evaluate", run, "--data", other).stdout
 
 
-def test_less_context_is_stated_and_costs_more(js: Js, run: Path) -> None:
+def test_evaluate_with_less_context_reports_it_and_costs_more(js: Js, run: Path) -> None:
     long, short = js("evaluate", run), js("evaluate", run, "--context", 8, "--stride", 4)
     assert (short["context"], short["stride"], short["tokens"]) == (8, 4, long["tokens"])
     assert js("evaluate", run, "--context", 8)["stride"] == 4
 
 
-def test_lines_from_a_file_and_from_standard_input(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_evaluate_lines_of_a_file_and_of_standard_input(js: Js, cli: Cli, run: Path, tmp_path: Path) -> None:
     lines = [*sentences(3), "", "zqxj zqxj"]
     file = tmp_path / "lines.txt"
     file.write_text("\n".join(lines), encoding="utf-8")
@@ -148,7 +148,7 @@ def test_next_ranks_words_and_tokens(js: Js, cli: Cli, run: Path) -> None:
     assert "%" in cli("next", run, "the king of").stdout
 
 
-def test_generate_repeats_itself_with_a_seed(js: Js, cli: Cli, run: Path) -> None:
+def test_generate_with_same_seed_repeats(js: Js, cli: Cli, run: Path) -> None:
     def write(*more: str | int) -> str:
         return cli("generate", run, "The king", "--max-tokens", 30, *more).stdout
 
@@ -173,7 +173,7 @@ def test_generate_stops_before_a_string(js: Js, run: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["é\\n", "\\x", "\\"])
-def test_a_backslash_in_a_stop_string_is_no_trouble(cli: Cli, run: Path, given: str) -> None:
+def test_generate_accepts_backslashes_in_stop_strings(cli: Cli, run: Path, given: str) -> None:
     cli("generate", run, "--max-tokens", 4, "--stop", given)
 
 
@@ -217,7 +217,7 @@ def test_papers_lists_models_and_details(js: Js, cli: Cli) -> None:
     assert "lstm/tiny" in cli("papers").stdout
 
 
-def test_a_result_is_recorded_beside_its_recipe(
+def test_papers_record_writes_the_result_into_the_recipe(
     js: Js, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipes = Path(shutil.copytree(recipe.RECIPES, tmp_path / "recipes"))
@@ -263,7 +263,7 @@ def test_help_has_an_example(cli: Cli, command: str) -> None:
     assert "--json" in shown
 
 
-def test_a_slip_of_the_fingers_is_a_usage_error() -> None:
+def test_mistyped_command_line_is_a_usage_error() -> None:
     for words in (["trian"], ["train", "--sed", "3"], ["next"], ["generate", "run", "--max-tokens", "many"]):
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 2

@@ -34,7 +34,7 @@ def compared(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder, result.stdout
 
 
-def test_it_leaves_a_report_numbers_and_models(cli: Cli, compared: tuple[Path, str]) -> None:
+def test_compare_writes_report_results_and_models(cli: Cli, compared: tuple[Path, str]) -> None:
     folder, shown = compared
     assert "lstm-tiny" in shown
     assert f"nextword generate {folder}" in shown
@@ -54,7 +54,7 @@ def test_it_leaves_a_report_numbers_and_models(cli: Cli, compared: tuple[Path, s
     assert len({(m["tokens"], m["bytes"]) for m in comparison["models"]}) == 1, "the same held-out bytes for all"
 
 
-def test_a_second_comparison_does_not_overwrite_the_first(cli: Cli, compared: tuple[Path, str], text: Path) -> None:
+def test_compare_never_overwrites_a_comparison(cli: Cli, compared: tuple[Path, str], text: Path) -> None:
     folder, _ = compared
     before = contents(folder)
     message = cli("compare", "rnn/tiny", "--data", text, "--out", folder, fails=True).stderr
@@ -63,7 +63,7 @@ def test_a_second_comparison_does_not_overwrite_the_first(cli: Cli, compared: tu
     assert contents(folder) == before
 
 
-def test_resuming_a_finished_comparison_shows_it_again(js: Js, compared: tuple[Path, str]) -> None:
+def test_resume_of_finished_comparison_shows_its_result(js: Js, compared: tuple[Path, str]) -> None:
     folder, _ = compared
     before = (folder / "lstm-tiny" / "model.safetensors").read_bytes()
     again = js("compare", "--resume", "--out", folder)
@@ -71,7 +71,9 @@ def test_resuming_a_finished_comparison_shows_it_again(js: Js, compared: tuple[P
     assert (folder / "lstm-tiny" / "model.safetensors").read_bytes() == before
 
 
-def test_runs_are_compared_as_they_are(js: Js, compared: tuple[Path, str], trained: Path, tmp_path: Path) -> None:
+def test_compare_of_runs_leaves_them_unchanged(
+    js: Js, compared: tuple[Path, str], trained: Path, tmp_path: Path
+) -> None:
     folder, _ = compared
     other = tmp_path / "other.txt"
     other.write_text("\n\n".join(f"The people of land {i} have water and bread." for i in range(400)), encoding="utf-8")
@@ -87,7 +89,7 @@ def test_runs_are_compared_as_they_are(js: Js, compared: tuple[Path, str], train
     assert (tmp_path / "out" / "report.html").is_file()
 
 
-def test_one_models_failure_is_not_the_others(text: Path, trained: Path, tmp_path: Path) -> None:
+def test_compare_continues_after_one_model_fails(text: Path, trained: Path, tmp_path: Path) -> None:
     hot = tmp_path / "hot.toml"
     hot.write_text(
         (trained / "recipe.toml")
@@ -106,7 +108,7 @@ def test_one_models_failure_is_not_the_others(text: Path, trained: Path, tmp_pat
     assert "diverged" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
 
 
-def test_when_all_fail_it_says_why(trained: Path, tmp_path: Path, text: Path) -> None:
+def test_compare_with_only_failures_reports_the_error(trained: Path, tmp_path: Path, text: Path) -> None:
     import shutil
 
     broken = Path(shutil.copytree(trained, tmp_path / "broken"))
@@ -117,7 +119,7 @@ def test_when_all_fail_it_says_why(trained: Path, tmp_path: Path, text: Path) ->
     assert not (tmp_path / "out" / "report.html").exists()
 
 
-def test_interrupted_it_keeps_what_is_trained_and_goes_on(cli: Cli, js: Js, text: Path, tmp_path: Path) -> None:
+def test_interrupted_comparison_keeps_trained_models_and_resumes(cli: Cli, js: Js, text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     process = start(
         "compare", *TWO, "--data", text, "--minutes", 0.1, "--out", out, *SMALL, "--set", "phase.0.log_every=1"

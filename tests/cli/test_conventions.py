@@ -51,7 +51,7 @@ def counted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "run"
 
 
-def test_the_conventions_stand_side_by_side(js: Js, cli: Cli, counted: Path) -> None:
+def test_evaluate_lists_all_conventions(js: Js, cli: Cli, counted: Path) -> None:
     """Two of six tokens cost one bit, b and <unk>; the rest is certain."""
     result = js("evaluate", counted)
     assert [(row["name"], row["tokens"]) for row in result["conventions"]] == list(
@@ -70,7 +70,7 @@ def test_the_conventions_stand_side_by_side(js: Js, cli: Cli, counted: Path) -> 
     assert others == [[*name.split(), *two] for name, two in zip(NAMES[1:], numbers, strict=True)]
 
 
-def test_a_network_over_words_has_them_too(js: Js, text: Path, tmp_path: Path) -> None:
+def test_train_word_network_lists_all_conventions(js: Js, text: Path, tmp_path: Path) -> None:
     words = ("--set", 'tokenizer={kind="words", size=20}')
     result = js("train", "lstm/tiny", "--data", text, "--out", tmp_path / "run", *QUICK, *words)
     assert [row["name"] for row in result["conventions"]] == NAMES
@@ -84,7 +84,7 @@ def test_evaluate_of_bytes_has_no_conventions(js: Js, cli: Cli, run: Path) -> No
     assert "counted tokens" not in cli("evaluate", run).stdout
 
 
-def test_a_text_that_the_model_rules_out(js: Js, cli: Cli, counted: Path, tmp_path: Path) -> None:
+def test_evaluate_impossible_text_reports_infinity(js: Js, cli: Cli, counted: Path, tmp_path: Path) -> None:
     """No line began with b: one token of probability zero among eight, and two of the rest at one bit."""
     other = tmp_path / "other.txt"
     other.write_text("a b\na <unk>\nb\n")
@@ -99,7 +99,7 @@ def test_a_text_that_the_model_rules_out(js: Js, cli: Cli, counted: Path, tmp_pa
     assert message.split() in lines
 
 
-def test_the_card_has_the_conventions(counted: Path) -> None:
+def test_card_lists_the_conventions(counted: Path) -> None:
     card = (counted / "card.md").read_text(encoding="utf-8")
     assert (
         "| counted | tokens | token perplexity |\n| --- | ---: | ---: |\n| with <eos>, with <unk> | 6 | 1.26 |" in card
@@ -111,7 +111,7 @@ def test_card_without_conventions_has_no_table(run: Path) -> None:
     assert "| counted |" not in (run / "card.md").read_text(encoding="utf-8")
 
 
-def test_infinity_is_null_in_the_log_and_told_to_people(cli: Cli, js: Js, counted: Path, tmp_path: Path) -> None:
+def test_infinity_is_null_in_json_and_a_sign_in_print(cli: Cli, js: Js, counted: Path, tmp_path: Path) -> None:
     other = tmp_path / "other.txt"
     other.write_text("a b\na <unk>\nb\n")
     cli("evaluate", counted, "--data", other)
@@ -134,7 +134,7 @@ def test_impossible_lines_have_infinite_perplexity(cli: Cli, js: Js, counted: Pa
     assert js("evaluate", counted, "--data", tmp_path / "lines.txt", "--lines")[1]["nats"] is None
 
 
-def test_an_infinite_result_is_recorded_as_one(
+def test_record_infinite_result_as_infinity(
     cli: Cli, js: Js, counted: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipes = tmp_path / "recipes"

@@ -48,7 +48,7 @@ def lines_of(data: Path) -> list[str]:
 # ---------------------------------------------------------------------------------------------- from an ARPA file
 
 
-def test_an_arpa_file_becomes_a_run_that_can_be_evaluated(cli: Cli, js: Js, by_hand: Path, tmp_path: Path) -> None:
+def test_convert_arpa_gives_a_run_that_can_be_evaluated(cli: Cli, js: Js, by_hand: Path, tmp_path: Path) -> None:
     shown = cli("convert", by_hand, tmp_path / "run").stdout
     assert f"nextword next {tmp_path / 'run'}" in shown
     assert "order 2: 4 1-grams · 1 2-grams" in shown
@@ -60,7 +60,7 @@ def test_an_arpa_file_becomes_a_run_that_can_be_evaluated(cli: Cli, js: Js, by_h
     assert [row["tokens"] for row in result["conventions"]] == [5, 3, 4, 2]
 
 
-def test_every_command_takes_the_run(cli: Cli, js: Js, by_hand: Path, data: Path, tmp_path: Path) -> None:
+def test_converted_run_works_with_every_command(cli: Cli, js: Js, by_hand: Path, data: Path, tmp_path: Path) -> None:
     run = tmp_path / "runs" / "hand"
     cli("convert", by_hand, run)
     guesses = {guess["text"]: guess["probability"] for guess in js("next", run, "")["guesses"]}
@@ -79,7 +79,7 @@ def test_every_command_takes_the_run(cli: Cli, js: Js, by_hand: Path, data: Path
     assert compared["models"][0]["status"] == "done"
 
 
-def test_the_run_knows_where_it_came_from(cli: Cli, by_hand: Path, tmp_path: Path) -> None:
+def test_converted_run_records_its_source(cli: Cli, by_hand: Path, tmp_path: Path) -> None:
     cli("convert", by_hand, tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["converted"]["from"] == "hand.arpa"
@@ -89,13 +89,13 @@ def test_the_run_knows_where_it_came_from(cli: Cli, by_hand: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("name", ["hand.arpa.gz", "hand.lm", "hand.LM.GZ", "no-suffix", "hand.txt", "odd.gz"])
-def test_an_arpa_file_is_known_by_name_or_content(js: Js, tmp_path: Path, name: str) -> None:
+def test_arpa_file_is_recognized_by_name_or_content(js: Js, tmp_path: Path, name: str) -> None:
     pack = gzip.compress if name.lower().endswith(".gz") else bytes
     (tmp_path / name).write_bytes(pack(f"made by hand\n\n{BY_HAND}".encode()))
     assert js("convert", tmp_path / name, tmp_path / "run")["ngrams"] == [4, 1]
 
 
-def test_what_is_missing_in_a_file_is_said(js: Js, by_hand: Path, tmp_path: Path) -> None:
+def test_convert_arpa_notes_missing_entries(js: Js, by_hand: Path, tmp_path: Path) -> None:
     bare = BY_HAND.replace("1=5", "1=3").replace("-0.5228787\t<unk>\n", "").replace("-0.39794\t</s>\n", "")
     by_hand.write_text(bare.replace("\tb\t", "\tb\u00a0c\t"))
     unknown, end, spaced = js("convert", by_hand, tmp_path / "run")["notes"]
@@ -112,7 +112,9 @@ def test_lowercase_arpa_file_gives_a_lowercase_tokenizer(js: Js, by_hand: Path, 
         assert answer == pytest.approx(nats, abs=1e-5)
 
 
-def test_an_empty_folder_is_filled(cli: Cli, by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_into_an_empty_folder_fills_it(
+    cli: Cli, by_hand: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     cli("convert", by_hand, ".")
@@ -125,7 +127,9 @@ def test_an_empty_folder_is_filled(cli: Cli, by_hand: Path, tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("name", ["out.arpa", "new/out.arpa.gz", "out.lm", "kenlm.arpa"])
-def test_kenlm_gives_our_scores(js: Js, words: Path, data: Path, tmp_path: Path, name: str) -> None:
+def test_written_arpa_read_by_kenlm_gives_equal_scores(
+    js: Js, words: Path, data: Path, tmp_path: Path, name: str
+) -> None:
     kenlm = pytest.importorskip("kenlm")
     wanted = ("--set", "arpa.convention=kenlm") if name.startswith("kenlm") else ()
     result = js("convert", words, tmp_path / name, *wanted)
@@ -163,7 +167,7 @@ def test_convert_between_two_files_needs_no_run(js: Js, by_hand: Path, tmp_path:
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bytes", "characters", "wordpiece", "unigram", "classic-bpe"])
-def test_kenlm_gives_our_scores_on_spelled_tokens(
+def test_written_arpa_of_subwords_read_by_kenlm_gives_equal_scores(
     cli: Cli, js: Js, bpe: Path, data: Path, tmp_path: Path, kind: str
 ) -> None:
     kenlm = pytest.importorskip("kenlm")
@@ -204,7 +208,7 @@ class Pieces:
         return self.pieces[id]
 
 
-def test_names_are_distinct_whatever_the_pieces() -> None:
+def test_arpa_names_of_pieces_are_distinct() -> None:
     pieces = (b" the", b"<s>", b"", b"", b"#2", b"\xc3", b"<s>#1", b"\n", b"<pad>", b"", b"")
     tokenizer: Any = Pieces(*pieces, special={"[UNK]": 3, "<pad>": 9, "<|endoftext|>": 10})
     names, changed = spell_tokens(tokenizer, 10)
@@ -212,7 +216,7 @@ def test_names_are_distinct_whatever_the_pieces() -> None:
     assert changed == [1, 2, 4, 6, 9]
 
 
-def test_orders_that_kenlm_does_not_read_are_said(js: Js, cli: Cli, data: Path, tmp_path: Path) -> None:
+def test_convert_notes_orders_that_kenlm_cannot_read(js: Js, cli: Cli, data: Path, tmp_path: Path) -> None:
     cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", "--set", "model.order=1")
     notes = js("convert", tmp_path / "run", tmp_path / "out.arpa")["notes"]
     assert "orders 2 to 6" in notes[-1]
@@ -221,7 +225,7 @@ def test_orders_that_kenlm_does_not_read_are_said(js: Js, cli: Cli, data: Path, 
 # ---------------------------------------------------------------------------------------------- another layout
 
 
-def test_a_run_is_laid_out_anew(js: Js, cli: Cli, words: Path, data: Path, tmp_path: Path) -> None:
+def test_convert_run_to_other_layouts_and_bits(js: Js, cli: Cli, words: Path, data: Path, tmp_path: Path) -> None:
     before = contents(words)
     for name, bits in (("whole", 0), ("rounded", 8)):
         asked = ("--set", "model.layout=compact", "--set", f"model.bits={bits}")
@@ -248,7 +252,7 @@ def test_a_run_is_laid_out_anew(js: Js, cli: Cli, words: Path, data: Path, tmp_p
     assert load(tmp_path / "again").score(test).nats == pytest.approx(mine, rel=1e-7)
 
 
-def test_an_arpa_file_into_the_compact_layout(js: Js, by_hand: Path, tmp_path: Path) -> None:
+def test_convert_arpa_to_the_compact_layout(js: Js, by_hand: Path, tmp_path: Path) -> None:
     js("convert", by_hand, tmp_path / "run", "--set", "model.layout=compact")
     assert type(open_layout(tmp_path / "run" / "model.ngram")).__name__ == "TrieLayout"
     assert load(tmp_path / "run").score("a b").nats == pytest.approx(-math.log(0.5 * 0.2), abs=1e-5)

@@ -61,7 +61,9 @@ def rewrite(folder: Path, changed: Callable[[dict[str, torch.Tensor]], Any]) -> 
 # ---------------------------------------------------------------------------------------------- what works
 
 
-def test_every_command_takes_the_run(cli: Cli, js: Js, run: Path, folder: Path, text: Path, tmp_path: Path) -> None:
+def test_converted_run_works_with_every_command(
+    cli: Cli, js: Js, run: Path, folder: Path, text: Path, tmp_path: Path
+) -> None:
     shown = cli("convert", folder, tmp_path / "runs" / "gpt").stdout
     made = tmp_path / "runs" / "gpt"
     assert f"nextword generate {made}" in shown
@@ -83,7 +85,7 @@ def test_every_command_takes_the_run(cli: Cli, js: Js, run: Path, folder: Path, 
     assert "--data" in cli("train", "--resume", "--out", made, fails=True).stderr
 
 
-def test_the_run_knows_where_it_came_from(cli: Cli, folder: Path, tmp_path: Path) -> None:
+def test_converted_run_records_its_source(cli: Cli, folder: Path, tmp_path: Path) -> None:
     cli("convert", folder, tmp_path / "run")
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     assert manifest["converted"]["from"] == "folder"
@@ -93,7 +95,7 @@ def test_the_run_knows_where_it_came_from(cli: Cli, folder: Path, tmp_path: Path
     assert "read from folder" in recipe
 
 
-def test_what_is_told_of_a_folder(cli: Cli, js: Js, run: Path, tmp_path: Path) -> None:
+def test_convert_to_huggingface_describes_the_folder(cli: Cli, js: Js, run: Path, tmp_path: Path) -> None:
     shown = cli("convert", run, tmp_path / "a", "--to", "huggingface").stdout
     assert "a Hugging Face folder" in shown
     assert "from transformers import pipeline" in shown
@@ -105,7 +107,9 @@ def test_what_is_told_of_a_folder(cli: Cli, js: Js, run: Path, tmp_path: Path) -
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
 
 
-def test_an_empty_folder_is_filled(cli: Cli, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_convert_into_an_empty_folder_fills_it(
+    cli: Cli, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")
     cli("convert", run, ".", "--to", "huggingface")
@@ -115,7 +119,7 @@ def test_an_empty_folder_is_filled(cli: Cli, run: Path, tmp_path: Path, monkeypa
     assert not list(tmp_path.rglob(".new-*"))
 
 
-def test_one_folder_into_another(cli: Cli, folder: Path, tmp_path: Path) -> None:
+def test_convert_huggingface_folder_to_another_dtype(cli: Cli, folder: Path, tmp_path: Path) -> None:
     cli("convert", folder, tmp_path / "small", "--to", "huggingface", "--set", "huggingface.dtype=bfloat16")
     before, after = (load_file(place / "model.safetensors") for place in (folder, tmp_path / "small"))
     assert {name: t.bfloat16().tolist() for name, t in before.items()} == {n: t.tolist() for n, t in after.items()}
@@ -123,7 +127,7 @@ def test_one_folder_into_another(cli: Cli, folder: Path, tmp_path: Path) -> None
     assert json.loads((tmp_path / "small" / "config.json").read_text())["torch_dtype"] == "bfloat16"
 
 
-def test_a_tokenizer_from_elsewhere(cli: Cli, folder: Path, run: Path, tmp_path: Path) -> None:
+def test_convert_with_a_tokenizer_from_another_folder(cli: Cli, folder: Path, run: Path, tmp_path: Path) -> None:
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
         (folder / name).unlink()
     message = refused(cli, folder, tmp_path / "run")
@@ -168,7 +172,7 @@ def test_read_unsupported_settings_names_the_key(
     assert message in refused(cli, folder, tmp_path / "run")
 
 
-def test_tensors_that_are_missing_or_too_many(cli: Cli, folder: Path, tmp_path: Path) -> None:
+def test_convert_with_missing_or_extra_tensors_names_them(cli: Cli, folder: Path, tmp_path: Path) -> None:
     whole = contents(folder)["model.safetensors"]
     rewrite(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if ".mlp." in name or "ln_" in name])
     message = refused(cli, folder, tmp_path / "run")
@@ -200,7 +204,7 @@ def test_tensors_that_are_missing_or_too_many(cli: Cli, folder: Path, tmp_path: 
         ("tokenizer.json", b"{}", "neither a tokenizer"),
     ],
 )
-def test_folders_that_are_not_whole(
+def test_convert_incomplete_folder_names_the_file(
     cli: Cli, folder: Path, tmp_path: Path, name: str, content: bytes | None, message: str
 ) -> None:
     if content is None:
@@ -210,7 +214,7 @@ def test_folders_that_are_not_whole(
     assert message in refused(cli, folder, tmp_path / "run")
 
 
-def test_a_cut_file_is_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
+def test_convert_truncated_or_unsupported_weights_names_the_file(cli: Cli, folder: Path, tmp_path: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
     assert "model.safetensors" in refused(cli, folder, tmp_path / "run")
@@ -230,7 +234,9 @@ def test_a_cut_file_is_no_model(cli: Cli, folder: Path, tmp_path: Path) -> None:
         ('{"weight_map": {"a": "part-1.safetensors"}}', "part-1.safetensors"),
     ],
 )
-def test_an_index_of_several_files(cli: Cli, folder: Path, tmp_path: Path, index: str, message: str) -> None:
+def test_convert_with_invalid_shard_index_names_the_problem(
+    cli: Cli, folder: Path, tmp_path: Path, index: str, message: str
+) -> None:
     (folder / "model.safetensors").rename(folder / "part-1.safetensors")
     (folder / "model.safetensors.index.json").write_text(index)
     assert message in refused(cli, folder, tmp_path / "run")
@@ -247,7 +253,7 @@ class Trap:
 
 
 @pytest.mark.parametrize("how", ["archive", "plain", "raw"])
-def test_a_pickle_runs_nothing(cli: Cli, folder: Path, tmp_path: Path, how: str) -> None:
+def test_convert_malicious_pickle_executes_nothing(cli: Cli, folder: Path, tmp_path: Path, how: str) -> None:
     (folder / "model.safetensors").unlink()
     sprung, path = tmp_path / "sprung", folder / "pytorch_model.bin"
     held = {"transformer.wte.weight": torch.zeros(2), "trap": Trap(sprung)}
@@ -263,7 +269,7 @@ def test_a_pickle_runs_nothing(cli: Cli, folder: Path, tmp_path: Path, how: str)
         assert sprung.exists()
 
 
-def test_a_pickle_of_something_else(cli: Cli, folder: Path, tmp_path: Path) -> None:
+def test_convert_pickle_without_weights_names_the_file(cli: Cli, folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     torch.save({"state_dict": {}}, folder / "pytorch_model.bin")
     assert "pytorch_model.bin" in refused(cli, folder, tmp_path / "run")
@@ -288,13 +294,13 @@ def test_convert_to_wrong_format_or_setting_names_it(
     assert "n-gram" in refused(cli, folder, tmp_path / "out.arpa")
 
 
-def test_banded_layers_cannot_be_written(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_convert_banded_layers_to_huggingface_fails(cli: Cli, text: Path, tmp_path: Path) -> None:
     cli("train", "gpt3/tiny", "--data", text, "--out", tmp_path / "run", *SMALL, "--set", "phase.0.steps=1")
     message = refused(cli, tmp_path / "run", tmp_path / "out", "--to", "huggingface")
     assert "[model] band = 16" in message
 
 
-def test_numbers_too_large_for_half_precision(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_convert_to_float16_with_overflow_names_the_tensor(cli: Cli, run: Path, tmp_path: Path) -> None:
     lm = load(run)
     with torch.no_grad():
         lm.network.embedding.weight[3, 4] = 1e5
@@ -306,7 +312,7 @@ def test_numbers_too_large_for_half_precision(cli: Cli, run: Path, tmp_path: Pat
     assert "transformer.wte.weight" in refused(cli, tmp_path / "large", tmp_path / "out", *asked)
 
 
-def test_dropouts_that_differ_are_told(js: Js, folder: Path, tmp_path: Path) -> None:
+def test_convert_notes_different_dropouts(js: Js, folder: Path, tmp_path: Path) -> None:
     change(folder / "config.json", attn_pdrop=0.2, n_ctx=32)
     notes = js("convert", folder, tmp_path / "run")["notes"]
     assert notes == [

@@ -69,26 +69,26 @@ def test_read_wrong_source_names_the_problem(
     assert message in refused(cli, source, tmp_path / "run")
 
 
-def test_a_network_is_no_table_of_ngrams(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_convert_network_to_arpa_fails(cli: Cli, run: Path, tmp_path: Path) -> None:
     for target in ("out.arpa", "again"):
         message = refused(cli, run, tmp_path / target)
         assert "LSTM" in message
 
 
-def test_a_network_that_has_no_eight_bits(cli: Cli, run: Path, tmp_path: Path) -> None:
+def test_convert_unsupported_network_to_int8_fails(cli: Cli, run: Path, tmp_path: Path) -> None:
     message = refused(cli, run, tmp_path / "again", *sets("model.bits=8"))
     assert "LSTM" in message
     assert "int8" in message
 
 
-def test_a_mixture_cannot_be_written(cli: Cli, data: Path, tmp_path: Path) -> None:
+def test_convert_cache_mixture_to_arpa_fails(cli: Cli, data: Path, tmp_path: Path) -> None:
     asked = ("--set", "model.order=2", "--set", "model.cache=10")
     cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", *asked)
     for target in ("out.arpa", "again"):
         assert "no back-off model" in refused(cli, tmp_path / "run", tmp_path / target)
 
 
-def test_runs_that_are_not_whole(cli: Cli, words: Path, tmp_path: Path) -> None:
+def test_convert_damaged_or_unfinished_run_fails(cli: Cli, words: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(words, tmp_path / "broken"))
     path = broken / "model.ngram"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")

@@ -47,7 +47,7 @@ def test_cove_run_translates(cli: Cli, place: Path) -> None:
     assert cli("generate", place / "run", "the bank by river3", "--beam", "2", "--max-tokens", "5").stdout.strip()
 
 
-def test_classified_with_and_without_what_translating_taught(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_classify_with_and_without_cove_vectors(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     quick = ["--set", "task.width=8", "--set", "phase.0.epochs=2", "--set", "phase.0.batches.rows=16"]
     words = ("transfer", "cove/classify", "--from", place / "run", "--data", place / "group.csv", *quick)
     for features in ("glove", "both"):

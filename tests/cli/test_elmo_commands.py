@@ -44,7 +44,7 @@ def test_embed_words_writes_one_tensor_per_line(run: Path, tmp_path: Path) -> No
         assert file.get_tensor("0").shape == (6, 64)
 
 
-def test_words_of_sub_word_models_are_means_of_their_pieces(tmp_path: Path) -> None:
+def test_embed_words_of_subword_model_averages_their_pieces(tmp_path: Path) -> None:
     import nextword
 
     list(train_events(load_recipe("bert/tiny", ["phase.0.steps=2"]), tmp_path / "bert", device="cpu"))
@@ -62,7 +62,7 @@ def test_words_of_sub_word_models_are_means_of_their_pieces(tmp_path: Path) -> N
     torch.testing.assert_close(answer.vectors[0], h[start : start + len(encoding)][first].mean(0))
 
 
-def test_what_does_not_go_together(run: Path, tmp_path: Path) -> None:
+def test_embed_words_with_conflicting_options_fails(run: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("a\n", encoding="utf-8")
     for more, message in (
@@ -94,7 +94,7 @@ def test_evaluate_elmo_reports_both_directions(run: Path, tmp_path: Path) -> Non
     assert valid["perplexity"] == pytest.approx(both, rel=1e-4)
 
 
-def test_a_part_of_the_held_out_text_may_be_scored_at_the_end(tmp_path: Path) -> None:
+def test_train_with_score_limit_scores_part_of_the_held_out_text(tmp_path: Path) -> None:
     given = [
         "--out",
         str(tmp_path / "run"),
@@ -113,7 +113,7 @@ def test_a_part_of_the_held_out_text_may_be_scored_at_the_end(tmp_path: Path) ->
     assert result["backward_perplexity"] > 1
 
 
-def test_its_own_format_there_and_back(run: Path, tmp_path: Path) -> None:
+def test_convert_to_elmo_format_round_trips(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("h5py", reason="HDF5 is not written without h5py")
     import nextword
 

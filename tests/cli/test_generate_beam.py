@@ -13,7 +13,7 @@ from tests.cli.conftest import Cli
 Js = Callable[..., Any]
 
 
-def test_the_n_best_are_ranked_with_their_scores(cli: Cli, js: Js, trained: Path) -> None:
+def test_n_best_are_sorted_by_score(cli: Cli, js: Js, trained: Path) -> None:
     words = ("generate", trained, "The", "--max-tokens", 12, "--beam", 5, "--n-best", 3)
     result = js(*words)
     assert result["prompt"] == "The"
@@ -30,7 +30,7 @@ def test_the_n_best_are_ranked_with_their_scores(cli: Cli, js: Js, trained: Path
         assert text == "The" + row["text"].replace("\n", "\\n")
 
 
-def test_penalties_groups_and_lengths(js: Js, trained: Path) -> None:
+def test_beam_penalties_groups_and_lengths_change_the_result(js: Js, trained: Path) -> None:
     def write(*more: Any) -> Any:
         return js("generate", trained, "The", "--max-tokens", 12, "--beam", 4, "--n-best", 4, *more)["best"]
 

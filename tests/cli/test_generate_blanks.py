@@ -27,7 +27,7 @@ def glm(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_blanks_are_filled(cli: Cli, js: Js, glm: Path) -> None:
+def test_generate_fills_blanks(cli: Cli, js: Js, glm: Path) -> None:
     lm: Any = nextword.load(glm)
     (wanted,) = lm.infill(TEXT, Beam(4), Stop(20))
     answer = js("generate", glm, TEXT, "--beam", "4", "--max-tokens", "20")
@@ -54,25 +54,25 @@ def test_fill_blanks_n_best_and_files(cli: Cli, js: Js, glm: Path, tmp_path: Pat
     assert cli("generate", glm, "--file", lines, "--beam", "2", "--max-tokens", "12").stdout.count("\n") == 2
 
 
-def test_without_a_blank_it_writes_on(js: Js, glm: Path) -> None:
+def test_generate_without_a_blank_continues_the_text(js: Js, glm: Path) -> None:
     answer = js("generate", glm, "The king", "--temperature", "0", "--max-tokens", "6")
     assert answer["reason"] in ("length", "end")
     assert "blanks" not in answer
 
 
-def test_next_guesses_pieces_and_long_texts_are_cut(cli: Cli, js: Js, glm: Path) -> None:
+def test_next_guesses_pieces_and_notes_truncated_text(cli: Cli, js: Js, glm: Path) -> None:
     answer = js("next", glm, TEXT, "-k", "3")
     assert [len(guesses) for guesses in answer["blanks"]] == [3, 3]
     note = cli("next", glm, "the king " * 60 + "___" + " of a land" * 60).stderr
     assert "48" in note
 
 
-def test_likelihoods_are_exact(js: Js, glm: Path, text: Path) -> None:
+def test_evaluate_blank_infilling_run_gives_exact_likelihood(js: Js, glm: Path, text: Path) -> None:
     result = js("evaluate", glm, "--data", text)
     assert result["kind"] == "exact"
 
 
-def test_around_one_blank_a_long_text_is_cut_with_a_note(cli: Cli, glm: Path) -> None:
+def test_generate_truncates_long_text_around_a_blank_with_a_note(cli: Cli, glm: Path) -> None:
     """As `next` does; what is not read stays in the text. `--overflow error` refuses it."""
     long = "the king " * 60 + "___" + " of a land" * 60
     answer = cli("generate", glm, long, "--max-tokens", "4")
@@ -88,7 +88,7 @@ def test_around_one_blank_a_long_text_is_cut_with_a_note(cli: Cli, glm: Path) ->
     assert "--overflow slide" in cli("generate", glm, long, "--overflow", "error", fails=True).stderr
 
 
-def test_a_line_without_a_blank_is_named(cli: Cli, glm: Path, tmp_path: Path) -> None:
+def test_generate_from_file_with_a_line_without_blank_names_it(cli: Cli, glm: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text(f"{TEXT}\n\nno blank here\n")
     assert "lines.txt, line 3: 'no blank here'" in " ".join(
@@ -96,9 +96,7 @@ def test_a_line_without_a_blank_is_named(cli: Cli, glm: Path, tmp_path: Path) ->
     )
 
 
-def test_texts_longer_than_the_window_are_refused_before_anything_is_trained(
-    cli: Cli, text: Path, tmp_path: Path
-) -> None:
+def test_train_with_rows_longer_than_the_window_fails_before_training(cli: Cli, text: Path, tmp_path: Path) -> None:
     more = ("--set", "phase.0.batches.length=99", "--set", "model.window=48")
     output = cli("train", "glm/tiny", "--data", text, "--out", tmp_path / "run", *more, fails=True).stderr
     assert "99" in output

@@ -27,7 +27,7 @@ def windowed(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     return folder
 
 
-def test_typical_sampling_draws_and_repeats_itself(js: Js, trained: Path) -> None:
+def test_typical_sampling_with_same_seed_repeats(js: Js, trained: Path) -> None:
     def write(*more: str | float) -> Any:
         return js("generate", trained, "The", "--max-tokens", 20, "--seed", 1, "--temperature", 1, *more)
 
@@ -48,14 +48,14 @@ def test_contrastive_search_with_no_penalty_is_greedy(js: Js, trained: Path, win
         assert other["nats"] > greedy["nats"] > 0
 
 
-def test_the_end_waits_for_the_least_length(js: Js, trained: Path) -> None:
+def test_min_tokens_delays_the_end(js: Js, trained: Path) -> None:
     eager = ("generate", trained, "The", "--max-tokens", 30, "--seed", 1, "--bias", "<|endoftext|>=50")
     assert js(*eager)["tokens"] == 1
     late = js(*eager, "--min-tokens", 7)
     assert (late["tokens"], late["reason"]) == (8, "end")
 
 
-def test_biases_lift_and_ban(js: Js, trained: Path) -> None:
+def test_bias_raises_and_bans_tokens(js: Js, trained: Path) -> None:
     def write(*biases: str) -> str:
         words = [word for bias in biases for word in ("--bias", bias)]
         return str(js("generate", trained, "The", "--max-tokens", 20, "--temperature", 0, *words)["text"])
@@ -68,7 +68,7 @@ def test_biases_lift_and_ban(js: Js, trained: Path) -> None:
     assert write("z=60", "y=61") == "y" * 20
 
 
-def test_a_file_of_prompts_is_written_side_by_side(js: Js, cli: Cli, windowed: Path, tmp_path: Path) -> None:
+def test_generate_from_file_equals_single_prompts(js: Js, cli: Cli, windowed: Path, tmp_path: Path) -> None:
     file = tmp_path / "prompts.txt"
     prompts = ["The king", "a", "Ångström", "The king", "b" * 12, "The king of a land went away"]
     file.write_text("\n".join(prompts) + "\n", encoding="utf-8")
@@ -95,7 +95,7 @@ def test_generate_file_in_batches_gives_the_same_texts(
     assert len(set(whole)) > 1
 
 
-def test_a_prompt_longer_than_the_window_is_said_or_refused(cli: Cli, js: Js, windowed: Path, tmp_path: Path) -> None:
+def test_prompt_longer_than_the_window_is_noted_or_fails(cli: Cli, js: Js, windowed: Path, tmp_path: Path) -> None:
     words = ("generate", windowed, "a" * 40, "--max-tokens", 3, "--temperature", 0)
     result = cli(*words)
     assert result.stdout.startswith("a" * 40)
@@ -112,7 +112,7 @@ def test_a_prompt_longer_than_the_window_is_said_or_refused(cli: Cli, js: Js, wi
     assert "40 tokens" in cli("generate", windowed, "--file", file, "--overflow", "error", fails=True).stderr
 
 
-def test_without_a_window_there_is_nothing_to_overflow(cli: Cli, trained: Path) -> None:
+def test_recurrent_model_accepts_long_prompts(cli: Cli, trained: Path) -> None:
     result = cli("generate", trained, "a" * 2000, "--max-tokens", 3, "--overflow", "error")
     assert "window" not in result.stderr
 
@@ -152,7 +152,7 @@ def test_generate_contrastive_needs_hidden_states(cli: Cli, text: Path, tmp_path
         ).stdout
 
 
-def test_a_stream_is_whole_characters_at_every_moment(js: Js, trained: Path) -> None:
+def test_stream_writes_complete_characters(js: Js, trained: Path) -> None:
     """Bytes as tokens, in a real process with a pipe: every write is UTF-8 by itself, however the tokens cut it."""
     words = (
         "generate",

@@ -45,13 +45,13 @@ def test_next_guesses_words_for_every_blank(cli: Cli, js: Js, bert: Path) -> Non
     assert len(js("next", bert, "___", "-k", "100000", "--tokens")["guesses"]) == len(lm.tokenizer)
 
 
-def test_a_long_text_around_a_blank_is_cut_and_that_is_said(cli: Cli, bert: Path) -> None:
+def test_next_truncates_long_text_around_a_blank_with_a_note(cli: Cli, bert: Path) -> None:
     note = cli("next", bert, "the king " * 40 + "___" + " of a land" * 40).stderr
     assert "the window 22" in note
     assert cli("next", bert, "the ___ of a land").stderr == ""
 
 
-def test_what_it_cannot_do_comes_with_advice(cli: Cli, bert: Path, tmp_path: Path) -> None:
+def test_masked_model_with_unsupported_command_suggests_another(cli: Cli, bert: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("the king\n")
     for words, message in (
@@ -73,7 +73,7 @@ def test_what_it_cannot_do_comes_with_advice(cli: Cli, bert: Path, tmp_path: Pat
         assert message in cli(*words, fails=True).stderr, words
 
 
-def test_scores_are_labelled(cli: Cli, js: Js, bert: Path, tmp_path: Path) -> None:
+def test_evaluate_masked_model_labels_pseudo_likelihood(cli: Cli, js: Js, bert: Path, tmp_path: Path) -> None:
     result = js("evaluate", bert, "--limit", "50")
     assert (result["kind"], result["tokens"], result["stride"]) == ("pseudo", 50, 1)
     assert result["bits_per_byte"] is None
@@ -89,11 +89,13 @@ def test_scores_are_labelled(cli: Cli, js: Js, bert: Path, tmp_path: Path) -> No
     assert "nextword generate" not in card
 
 
-def test_a_left_to_right_run_takes_no_sample_of_tokens(cli: Cli, trained: Path) -> None:
+def test_evaluate_causal_model_with_limit_fails(cli: Cli, trained: Path) -> None:
     assert "--task" in cli("evaluate", trained, "--limit", "5", fails=True).stderr
 
 
-def test_comparison_keeps_it_apart(js: Js, bert: Path, trained: Path, text: Path, tmp_path: Path) -> None:
+def test_compare_does_not_rank_pseudo_likelihoods(
+    js: Js, bert: Path, trained: Path, text: Path, tmp_path: Path
+) -> None:
     for name, run in (("a", bert), ("b", trained)):
         shutil.copytree(run, tmp_path / name)
     answer = js("compare", tmp_path / "a", tmp_path / "b", "--data", text, "--out", tmp_path / "out")
@@ -116,7 +118,7 @@ def test_embed_masked_model_with_every_pooling(cli: Cli, bert: Path, tmp_path: P
     np.testing.assert_allclose(np.load(tmp_path / "v.npy"), wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
-def test_the_nearest_lines_of_a_file(js: Js, bert: Path, trained: Path, tmp_path: Path) -> None:
+def test_embed_query_lists_the_nearest_lines(js: Js, bert: Path, trained: Path, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("water is far\nthe king of a land\n\nwe have no bread\n")
     for run, more in ((bert, ("--pool", "first")), (bert, ("--layer", "-2:")), (trained, ("--pool", "last"))):

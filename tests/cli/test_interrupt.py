@@ -23,7 +23,7 @@ def read_until(process: subprocess.Popen[str], words: str) -> str:
     raise AssertionError(f"ended without saying '{words}': {message}")
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_ctrl_c_saves_the_state_and_prints_the_resume_command(cli: Cli, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     many = ("--set", "phase.0.steps=100000", "--set", "phase.0.validate_every=100000", "--set", "phase.0.log_every=1")
     process = start("train", "lstm/tiny", "--data", text, "--out", run, *QUICK, *many)
@@ -41,7 +41,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(cli: Cli, text: Path, tmp_path: Path
     assert "--resume" in cli("next", run, "the", fails=True).stderr
 
 
-def test_interrupted_twice_it_resumes_and_finishes(cli: Cli, text: Path, tmp_path: Path) -> None:
+def test_run_interrupted_twice_resumes_and_finishes(cli: Cli, text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     settings = (
         *QUICK,
@@ -64,7 +64,7 @@ def test_interrupted_twice_it_resumes_and_finishes(cli: Cli, text: Path, tmp_pat
     assert RunFolder(run).manifest["finished"]
 
 
-def test_a_second_ctrl_c_stops_at_once(text: Path, tmp_path: Path) -> None:
+def test_second_ctrl_c_stops_immediately(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     endless = ("--set", "phase.0.accumulate=10000000")  # one step would take days
     process = start("train", "lstm/tiny", "--data", text, "--out", run, *QUICK, *endless)

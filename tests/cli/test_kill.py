@@ -46,7 +46,7 @@ def drive(*words: str | Path) -> str:
     return done.stdout
 
 
-def test_killed_again_and_again_it_ends_in_the_same_bits(text: Path, tmp_path: Path) -> None:
+def test_run_killed_repeatedly_gives_bit_identical_result(text: Path, tmp_path: Path) -> None:
     drive("signals", text, tmp_path)
     killed = json.loads((tmp_path / "killed.json").read_text())
     assert len(killed) >= 4, "the run was over before it could be killed often"
@@ -58,7 +58,7 @@ def test_killed_again_and_again_it_ends_in_the_same_bits(text: Path, tmp_path: P
     assert left == [], "what killed writes left behind is swept away"
 
 
-def test_killed_before_any_rename_it_ends_in_the_same_bits(text: Path, tmp_path: Path) -> None:
+def test_run_killed_before_any_rename_gives_bit_identical_result(text: Path, tmp_path: Path) -> None:
     count = int(drive("renames", text, tmp_path))
     assert count > 10
     straight = (tmp_path / "straight" / "model.safetensors").read_bytes()
@@ -66,7 +66,7 @@ def test_killed_before_any_rename_it_ends_in_the_same_bits(text: Path, tmp_path:
         assert (tmp_path / f"at-{n}" / "model.safetensors").read_bytes() == straight, n
 
 
-def test_killed_in_the_second_phase_it_ends_in_the_same_bits(text: Path, tmp_path: Path) -> None:
+def test_run_killed_in_the_second_phase_gives_bit_identical_result(text: Path, tmp_path: Path) -> None:
     """The second phase overwrites the model files that the first one ended with."""
     from nextword.recipe import load_recipe, parse_recipe, recipe_tables
     from nextword.training.train import train_events
@@ -85,7 +85,7 @@ def test_killed_in_the_second_phase_it_ends_in_the_same_bits(text: Path, tmp_pat
     assert a == b
 
 
-def test_killed_while_it_reads_the_text_there_is_nothing_to_clear_away(
+def test_train_killed_while_reading_text_leaves_no_folder(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cache, big = tmp_path / "cache", tmp_path / "big.txt"
@@ -101,7 +101,7 @@ def test_killed_while_it_reads_the_text_there_is_nothing_to_clear_away(
     cli(*train)
 
 
-def test_two_do_not_train_one_run(cli: Cli, run: Path) -> None:
+def test_resume_of_a_locked_run_fails(cli: Cli, run: Path) -> None:
     with RunFolder(run).lock():
         message = cli("train", "--resume", "--out", run, fails=True).stderr
     assert "nother process" in message

@@ -41,7 +41,7 @@ def output(cli: Cli, place: Path) -> Any:
     return cli(*asked, *QUICK)
 
 
-def test_it_learns_and_labels_a_file(cli: Cli, output: Any, place: Path) -> None:
+def test_label_text_transfer_learns_and_predicts_a_file(cli: Cli, output: Any, place: Path) -> None:
     assert "dev (30 examples): accuracy 100.0" in output.stdout
     message = cli("predict", place / "out", place / "new.csv")
     rows = list(csv.DictReader(io.StringIO(message.stdout)))
@@ -62,7 +62,7 @@ def test_what_speaks_for_a_label_is_the_color(output: Any, place: Path) -> None:
     assert abs(result.gap) < 0.1 * sum(map(abs, weights))
 
 
-def test_two_texts_and_other_networks(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_label_text_transfer_of_pairs_and_other_networks(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     short = sets("phase.0.steps=3")
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "pair.csv")
     asks = sets("task.prompt='the pair {text} and {second}'")
@@ -100,7 +100,7 @@ def test_label_text_seeds_are_resumed(cli: Cli, js: Js, place: Path, tmp_path: P
         ("t5", "color.csv", ("phase.0.objective.lm_weight=0.5",), ("phase.*.objective.lm_weight=0",)),
     ],
 )
-def test_invalid_combination_is_named_and_nothing_is_written(
+def test_transfer_with_invalid_combination_names_it_and_writes_nothing(
     run: str, data: str, changes: tuple[str, ...], values: tuple[str, ...], cli: Cli, place: Path, tmp_path: Path
 ) -> None:
     words = ("transfer", "t5/finetune", "--from", place / run, "--data", place / data, "--out", tmp_path / "x")
@@ -110,7 +110,7 @@ def test_invalid_combination_is_named_and_nothing_is_written(
     assert not (tmp_path / "x").exists() or "language" in changes[0]
 
 
-def test_texts_are_put_into_the_template_as_they_stand() -> None:
+def test_fill_prompt_keeps_texts_verbatim() -> None:
     assert fill_prompt("", ["a"], None) == ["classify: a"]
     assert fill_prompt("", ["a"], ["b"]) == ["classify sentence1: a sentence2: b"]
     assert fill_prompt("{second} / {text}", ["has {second} in it"], ["b {text}"]) == ["b {text} / has {second} in it"]
@@ -119,7 +119,7 @@ def test_texts_are_put_into_the_template_as_they_stand() -> None:
     assert (caught.value.key, caught.value.value) == ("task.prompt", "{text} {text}")
 
 
-def test_glue_is_asked_in_the_words_of_the_paper() -> None:
+def test_glue_prompts_equal_the_templates_of_t5() -> None:
     """The same templates as `tasks:` has for text-to-text training, so that such a run can be gone on with."""
     from nextword.data.text_to_text import tasks
     from nextword.recipe import load_recipe
@@ -144,7 +144,7 @@ def test_glue_is_asked_in_the_words_of_the_paper() -> None:
         assert config.number_step == task.step
 
 
-def test_labels_end_with_the_end(place: Path) -> None:
+def test_label_ids_end_with_the_end_token(place: Path) -> None:
     from nextword.tokenizers.loading import load_tokenizer
 
     tokenizer = load_tokenizer(place / "t5/tokenizer.json")

@@ -45,7 +45,7 @@ def output(cli: Cli, place: Path) -> str:
     return " ".join(cli(*asked, *QUICK).stdout.split())
 
 
-def test_it_learns_and_says_numbers_of_a_file(cli: Cli, js: Js, output: str, place: Path) -> None:
+def test_number_text_transfer_learns_and_predicts_a_file(cli: Cli, js: Js, output: str, place: Path) -> None:
     assert "dev (30 examples): spearman" in output
     errors = json.loads((place / "out/errors.json").read_text())
     numbers = errors["numbers"]
@@ -80,7 +80,7 @@ def test_number_text_error_analysis_names_the_word(output: str, place: Path) -> 
     assert abs(result.score - 2) < 0.6  # in the labels' own units
 
 
-def test_two_texts_whole_numbers_and_seeds(js: Js, place: Path, tmp_path: Path) -> None:
+def test_number_text_transfer_of_pairs_integers_and_seeds(js: Js, place: Path, tmp_path: Path) -> None:
     base = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "stars.csv", "--kind", "regression")
     result = js(*base, "--num-seeds", "2", "--out", tmp_path / "k", *sets("phase.0.steps=3"))
     assert result["metric"] == "spearman"
@@ -100,7 +100,7 @@ def test_two_texts_whole_numbers_and_seeds(js: Js, place: Path, tmp_path: Path) 
     ]  # 5 lies between 4 and 6
 
 
-def test_glue_with_sts_b_among_its_tasks(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_text_transfer_runs_glue_with_sts_b(cli: Cli, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(place / "data"))
     command = ("transfer", "t5/finetune", "--from", place / "t5", "--data", "glue", "--out", place / "glue")
     cli(*command, *sets("phase.0.steps=1"))
@@ -127,7 +127,7 @@ def test_glue_with_sts_b_among_its_tasks(cli: Cli, place: Path, monkeypatch: pyt
         ("task.class_weights=balanced", ("class_weights", "count.csv")),
     ],
 )
-def test_invalid_setting_is_named_and_nothing_is_written(
+def test_transfer_with_invalid_setting_names_it_and_writes_nothing(
     change: str, values: tuple[str, ...], cli: Cli, place: Path, tmp_path: Path
 ) -> None:
     words = ("transfer", "t5/finetune", "--from", place / "t5", "--data", place / "count.csv", "--out", tmp_path / "x")
@@ -136,7 +136,7 @@ def test_invalid_setting_is_named_and_nothing_is_written(
     assert not (tmp_path / "x").exists()
 
 
-def test_number_step_with_a_head_is_refused(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_transfer_with_number_step_and_a_head_fails(cli: Cli, place: Path, tmp_path: Path) -> None:
     make_run(tmp_path / "bert")
     asked = ("transfer", "bert/finetune", "--from", tmp_path / "bert", "--data", place / "count.csv")
     error = cli(*asked, "--out", tmp_path / "x", *sets("task.number_step=0.2"), fails=True).stderr

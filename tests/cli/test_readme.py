@@ -69,7 +69,7 @@ def needs_absent_data(words: list[str]) -> bool:
     return any(entry is not None and entry.find_folder() is None for entry in entries)
 
 
-def test_how_commands_are_found() -> None:
+def test_commands_and_python_blocks_are_extracted_from_text() -> None:
     text = (
         "Use `nextword` so:\n```console\n$ nextword compare --data my.txt --minutes 20  # mine\nbits/byte\n"
         "$ nextword train lstm/tiny \\\n    --out runs/mine\n$ make demo\n```\n\n    nextword papers\n    make test\n"
@@ -87,7 +87,7 @@ def test_how_commands_are_found() -> None:
 
 
 @pytest.mark.slow
-def test_the_readme_does_what_it_says(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_readme_commands_and_code_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = README.read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "README.md").write_text(text, encoding="utf-8")

@@ -46,7 +46,7 @@ def transfer(
     (folder / "results.json").write_text(json.dumps(answer))
 
 
-def test_transfers_are_recorded_by_their_means(recipes: Path, tmp_path: Path) -> None:
+def test_record_transfers_writes_their_means(recipes: Path, tmp_path: Path) -> None:
     """Seeds that ran apart count as those that ran together."""
     runs = tmp_path / "runs"
     transfer(runs / "a", "SST-2", [0.8, 0.9])
@@ -63,14 +63,14 @@ def test_transfers_are_recorded_by_their_means(recipes: Path, tmp_path: Path) ->
     assert all("source" not in line for line in lines)  # a path of somebody's machine
 
 
-def test_transfers_by_several_recipes_are_refused(recipes: Path, tmp_path: Path) -> None:
+def test_record_transfers_of_several_recipes_raises(recipes: Path, tmp_path: Path) -> None:
     transfer(tmp_path / "runs" / "a", "RTE", [0.5])
     transfer(tmp_path / "runs" / "b", "RTE", [0.5], by="bert/other")
     with pytest.raises(NextwordError, match=r"bert/finetune, bert/other"):
         record_result(tmp_path / "runs")
 
 
-def test_transfers_with_other_settings_are_recorded_apart(recipes: Path, tmp_path: Path) -> None:
+def test_record_transfers_with_other_settings_separately(recipes: Path, tmp_path: Path) -> None:
     """The baseline of an experiment is a transfer by the same recipe: its values must not be averaged with the rest."""
     path = recipes / "bert" / "finetune.toml"
     path.write_text(RECIPE + '\n[task]\nfeatures = "both"\nwidth = 300\n')
@@ -87,7 +87,7 @@ def test_transfers_with_other_settings_are_recorded_apart(recipes: Path, tmp_pat
     assert [line.get("features") for line in lines] == ["glove", None, None]
 
 
-def test_labels_and_vectors_that_a_tagger_was_given_are_recorded_apart(recipes: Path, tmp_path: Path) -> None:
+def test_record_taggers_with_fraction_or_features_separately(recipes: Path, tmp_path: Path) -> None:
     """`--train-fraction` and `--features` stand in no recipe, and what they give is not the recipe's own number."""
     own = RECIPE.replace("[[phase]]", '[tokenizer]\nkind = "lexicon"\n[model]\nwords = 8\n[task]\nwidth = 4\n[[phase]]')
     (recipes / "bert" / "finetune.toml").write_text(own)
@@ -109,7 +109,7 @@ def test_labels_and_vectors_that_a_tagger_was_given_are_recorded_apart(recipes: 
     assert "/a/path" not in (recipes / "bert" / measured["log"]).read_text()
 
 
-def test_a_transfer_by_itself_is_one_seed(recipes: Path, tmp_path: Path) -> None:
+def test_record_single_transfer_as_one_seed(recipes: Path, tmp_path: Path) -> None:
     """And not a run that models no text, of which nothing is known but its last validation."""
     (tmp_path / "run").mkdir()
     result = {"data": "RTE", "metric": "accuracy", "dev": {"accuracy": 0.6}, "scratch": True, "source": "runs/bert"}
@@ -142,9 +142,7 @@ def tagged(runs: Path, name: str, tests: list[float], model: str = "", task: str
     (runs / name / "results.json").write_text(json.dumps({**answer, "values": [0.9] * len(tests)}))
 
 
-def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_and_vectors(
-    recipes: Path, tmp_path: Path
-) -> None:
+def test_record_taggers_writes_test_f1_with_interval(recipes: Path, tmp_path: Path) -> None:
     (recipes / "tagger").mkdir()
     path = recipes / "tagger" / "ner.toml"
     path.write_text(f"{TAGGER}width = 200\n[task]\nclassifier = 'crf'\n")
@@ -167,9 +165,7 @@ def test_taggers_are_recorded_by_test_f1_with_its_interval_and_apart_by_labels_a
     assert "/somebody" not in text + path.read_text()
 
 
-def test_a_last_training_is_recorded_by_test_alone_and_apart_by_text_without_labels(
-    recipes: Path, tmp_path: Path
-) -> None:
+def test_record_merged_dev_writes_test_scores_only(recipes: Path, tmp_path: Path) -> None:
     (recipes / "tagger").mkdir()
     path = recipes / "tagger" / "ner.toml"
     beside = "[[phase]]\nobjective = { unlabeled = 'wikipedia' }\n"
@@ -211,7 +207,7 @@ def labelled(
     return folder
 
 
-def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path: Path, cli: Cli) -> None:
+def test_record_two_directions_writes_their_average(recipes: Path, tmp_path: Path, cli: Cli) -> None:
     """Of three test rows each is wrong in one, and sure in the others: both together are wrong in none."""
     rows = ["text,label,split", *(f"{name} {i},{'ab'[i % 2]},{name}" for name in ("train", "dev") for i in range(4))]
     data = tmp_path / "d.csv"
@@ -232,7 +228,7 @@ def test_two_directions_are_recorded_with_their_average(recipes: Path, tmp_path:
         record_result(row, tmp_path / "nowhere")
 
 
-def test_an_average_is_of_the_columns_that_the_runs_have_read(recipes: Path, tmp_path: Path) -> None:
+def test_record_average_uses_the_columns_of_the_runs(recipes: Path, tmp_path: Path) -> None:
     """Here another column is called as labels usually are: what it says would have been taken for what is right."""
     rows = [
         "review,color,label,split",
@@ -246,7 +242,7 @@ def test_an_average_is_of_the_columns_that_the_runs_have_read(recipes: Path, tmp
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
 
 
-def test_numbers_and_candidates_are_averaged_too(recipes: Path, tmp_path: Path) -> None:
+def test_record_averages_numbers_and_choices(recipes: Path, tmp_path: Path) -> None:
     data = tmp_path / "d.csv"
     rows = [f"{split} {i},{i / 2},{split}" for split in ("train", "dev", "test") for i in range(3)]
     data.write_text("\n".join(["text,label,split", *rows]) + "\n")
@@ -272,7 +268,7 @@ def test_numbers_and_candidates_are_averaged_too(recipes: Path, tmp_path: Path) 
     assert [value for key, value in measured.items() if key.startswith("averaged_test_")] == [100.0]
 
 
-def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(recipes: Path, tmp_path: Path) -> None:
+def test_record_translations_writes_every_decoding_and_stop_step(recipes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     manifest = {"format": 1, "recipe": "bert/hidden", "commit": "none"}
@@ -296,7 +292,7 @@ def test_translations_are_recorded_in_every_decoding_and_say_where_they_stopped(
     assert "commit" not in measured
 
 
-def test_a_run_that_models_no_text_is_recorded_by_its_validation(recipes: Path, tmp_path: Path) -> None:
+def test_record_run_without_text_model_writes_its_validation(recipes: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     run.mkdir()
     manifest = {"format": 1, "recipe": "bert/hidden", "data": {"train": "wiki"}, "finished": True, "commit": "c0ffee"}
@@ -322,7 +318,7 @@ def test_a_run_that_models_no_text_is_recorded_by_its_validation(recipes: Path, 
     assert caught.value.path == str(run)
 
 
-def test_the_command_says_what_was_set_otherwise(recipes: Path, tmp_path: Path) -> None:
+def test_recorded_command_includes_changed_settings(recipes: Path, tmp_path: Path) -> None:
     (recipes / "bert" / "full.toml").write_text(RAN)
     run = tmp_path / "run"
     run.mkdir()

@@ -37,7 +37,7 @@ def data(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(place / "data"))
 
 
-def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_transfer_on_two_files_predicts_labels_of_each(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     both = f"{place / 'color.csv'} + {place / 'pair.csv'}"
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", both, "--set", "phase.0.steps=3"]
     done = cli(*words, "--set", "phase.0.objective.mixing_power=0.5", "--out", tmp_path / "run")
@@ -56,7 +56,7 @@ def test_two_files_and_their_labels(cli: Cli, js: Js, place: Path, tmp_path: Pat
     assert "--task x" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
 
 
-def test_tasks_of_the_catalog_hand_in_together(js: Js, place: Path, tmp_path: Path) -> None:
+def test_transfer_on_catalog_tasks_writes_one_submission(js: Js, place: Path, tmp_path: Path) -> None:
     words = ["transfer", "bert/finetune", "--from", place / "bert", "--data", "CoLA + RTE + STS-B"]
     result = js(*words, "--set", "phase.0.steps=2", "--out", tmp_path / "run")
     assert list(result["dev"]) == ["mean", "CoLA", "RTE", "STS-B"]
@@ -67,7 +67,7 @@ def test_tasks_of_the_catalog_hand_in_together(js: Js, place: Path, tmp_path: Pa
     assert again["dev"] == result["dev"]
 
 
-def test_examples_that_stand_in_train_too_are_measured_apart(js: Js, place: Path, tmp_path: Path) -> None:
+def test_examples_also_in_train_are_scored_separately(js: Js, place: Path, tmp_path: Path) -> None:
     rows = [(text, label, "train") for text, label in draw_color_texts(40)]
     rows += [(text, label, "dev") for text, label in draw_color_texts(10, 1)]
     rows += [(text, label, "test") for text, label in [*draw_color_texts(20, 2), *draw_color_texts(40)[:3]]]
@@ -81,7 +81,7 @@ def test_examples_that_stand_in_train_too_are_measured_apart(js: Js, place: Path
     assert result["test_unseen"]["accuracy"] == sum(right[:20]) / 20
 
 
-def test_every_task_is_listed_with_who_does_it(cli: Cli, js: Js) -> None:
+def test_data_tasks_lists_every_task_with_its_recipes(cli: Cli, js: Js) -> None:
     listed = {row["name"]: row for row in js("data", "tasks")}
     assert listed["RTE"]["installed"]
     assert listed["RTE"]["submission"] == {"test": "RTE.tsv"}

@@ -20,28 +20,28 @@ def shell(script: str, **variables: str) -> subprocess.CompletedProcess[bytes]:
 
 
 @pytest.mark.parametrize("words", ["generate RUN The --max-tokens 3000", "papers --json"])
-def test_a_reader_may_stop_reading(trained: Path, words: str) -> None:
+def test_closed_pipe_ends_quietly(trained: Path, words: str) -> None:
     done = shell(f"{PYTHON} -m nextword {words.replace('RUN', str(trained))} | head -c 3")
     assert len(done.stdout) == 3
     assert done.stderr == b""
     assert done.returncode == 0
 
 
-def test_output_is_utf8_whatever_the_locale(trained: Path) -> None:
+def test_output_is_utf8_in_any_locale(trained: Path) -> None:
     command = f"{PYTHON} -m nextword generate {trained} 'Größe ✓ 東京' --max-tokens 2 --temperature 0"
     done = shell(command, LC_ALL="C")
     assert done.returncode == 0, done.stderr
     assert done.stdout.decode("utf-8").startswith("Größe ✓ 東京")
 
 
-def test_both_ends_are_utf8_whatever_the_locale(trained: Path) -> None:
+def test_input_and_output_are_utf8_in_any_locale(trained: Path) -> None:
     command = f"printf 'Größe ✓\\n' | {PYTHON} -m nextword evaluate {trained} --data - --lines --json"
     done = shell(command, PYTHONIOENCODING="ascii")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)[0]["text"] == "Größe ✓"
 
 
-def test_errors_go_to_standard_error_and_tables_do_not_move_when_piped(trained: Path) -> None:
+def test_piped_output_has_no_errors_or_colors(trained: Path) -> None:
     process = start("evaluate", trained)
     shown, message = process.communicate(timeout=60)
     assert process.returncode == 0

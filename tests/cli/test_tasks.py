@@ -59,7 +59,7 @@ def test_evaluate_task_prints_and_logs_the_result(js: Js, cli: Cli, run: Path, r
     assert "GPT-3 175B, 32 shots: 69.0" in message
 
 
-def test_the_same_command_gives_the_same_numbers(js: Js, run: Path, rte: Path) -> None:
+def test_evaluate_task_repeats_exactly(js: Js, run: Path, rte: Path) -> None:
     words = ("evaluate", run, "--task", "rte", "--data", rte, "--shots", "3", "--limit", "5")
     first, again = js(*words), js(*words)
     assert {k: v for k, v in first.items() if k != "seconds"} == {k: v for k, v in again.items() if k != "seconds"}
@@ -71,7 +71,7 @@ def test_evaluate_task_with_settings_records_them(js: Js, run: Path, rte: Path) 
     assert (result["rule"], result["drawn"]) == ("unconditional", "once")
 
 
-def test_a_task_that_is_written(js: Js, run: Path) -> None:
+def test_evaluate_task_with_generated_answers(js: Js, run: Path) -> None:
     result = js("evaluate", run, "--task", "arithmetic-1d-composite", "--limit", "3", "--shots", "1")
     assert (result["rule"], result["count"], result["of"]) == ("generate", 3, 2000)
     assert result["value"] == 0.0

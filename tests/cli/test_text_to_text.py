@@ -78,7 +78,9 @@ def summaries(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -
     return out
 
 
-def test_each_task_has_its_metric(js: Js, cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any) -> None:
+def test_evaluate_tasks_run_reports_the_metric_of_each_task(
+    js: Js, cli: Cli, files: Path, tasks_run: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(files))
     both = js("evaluate", tasks_run, "--limit", 5)["tasks"]
     assert [(item["task"], item["split"], item["pairs"]) for item in both] == [
@@ -96,7 +98,7 @@ def test_each_task_has_its_metric(js: Js, cli: Cli, files: Path, tasks_run: Path
     assert "no answer" in shown
 
 
-def test_summaries_are_judged_by_rouge(js: Js, cli: Cli, summaries: Path) -> None:
+def test_evaluate_summaries_reports_rouge(js: Js, cli: Cli, summaries: Path) -> None:
     result = js("evaluate", summaries, "--beam", 2, "--limit", 4)
     assert set(result["scores"]) == {"rouge1", "rouge2", "rougeL", "rougeLsum"}
     assert result["longer"] == 4  # six sentences are more than forty tokens here
@@ -105,7 +107,7 @@ def test_summaries_are_judged_by_rouge(js: Js, cli: Cli, summaries: Path) -> Non
     assert "4 of 4 sources are longer than any in training" in shown
 
 
-def test_the_card_says_what_it_reads_and_writes(tasks_run: Path, summaries: Path) -> None:
+def test_card_describes_sources_and_targets(tasks_run: Path, summaries: Path) -> None:
     card = (tasks_run / "card.md").read_text()
     assert "task prefix" in card
     assert "`sst2 sentence: …`" in card
@@ -118,7 +120,9 @@ def test_the_card_says_what_it_reads_and_writes(tasks_run: Path, summaries: Path
     assert "bits/byte" not in card
 
 
-def test_results_are_recorded(cli: Cli, js: Js, files: Path, tasks_run: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_record_text_to_text_results(
+    cli: Cli, js: Js, files: Path, tasks_run: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     shutil.copytree(RECIPES / "t5", tmp_path / "t5")
     monkeypatch.setattr("nextword.recipe.RECIPES", tmp_path)
     monkeypatch.setenv("NEXTWORD_DATA", str(files))
@@ -167,7 +171,7 @@ def test_text_to_text_run_refuses_other_uses(
     assert message in " ".join(output.split())
 
 
-def test_lines_of_a_file_stay_in_their_places(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
+def test_generate_from_file_keeps_empty_lines(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
     """What is written lies beside its source, also where that is empty."""
     (tmp_path / "sources.txt").write_text("sst2 sentence: good\n\nsst2 sentence: bad\n")
     lines = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--max-tokens", 4).stdout.split("\n")
@@ -175,7 +179,7 @@ def test_lines_of_a_file_stay_in_their_places(cli: Cli, tasks_run: Path, tmp_pat
     assert lines[1] == lines[3] == ""
 
 
-def test_a_long_source_is_read_all_the_same_with_a_note(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
+def test_generate_from_long_source_notes_its_length(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
     long, short = "sst2 sentence: " + "good " * 60, "sst2 sentence: good"
     assert "40 tokens" in cli("generate", tasks_run, long, "--max-tokens", 3).stderr
     assert not cli("generate", tasks_run, short, "--max-tokens", 3).stderr
@@ -184,7 +188,7 @@ def test_a_long_source_is_read_all_the_same_with_a_note(cli: Cli, tasks_run: Pat
     assert "1 of 2 sources are longer" in output
 
 
-def test_a_sample_is_spread_over_the_split(js: Js, files: Path, summaries: Path) -> None:
+def test_evaluate_limit_samples_evenly(js: Js, files: Path, summaries: Path) -> None:
     """Of a sorted file the first ones would be all of one kind."""
     assert sample_evenly("abcdefghij", 4) == ["a", "c", "f", "h"]
     assert sample_evenly("abc", 0) == sample_evenly("abc", 3) == sample_evenly("abc", 9) == "abc"
@@ -194,7 +198,7 @@ def test_a_sample_is_spread_over_the_split(js: Js, files: Path, summaries: Path)
     assert [item["source"] for item in sample] == [test[0], test[len(test) // 2]]
 
 
-def test_what_cannot_be_packed_is_refused_before_anything_is_trained(cli: Cli, files: Path, tmp_path: Path) -> None:
+def test_train_with_unsupported_packing_fails_before_training(cli: Cli, files: Path, tmp_path: Path) -> None:
     data = ("--data", f"{files / 'news.jsonl'}:article-summary", "--out", tmp_path / "run")
     output = cli("train", "seq2seq/tiny", *data, "--set", "phase.0.batches.pack=true", fails=True).stderr
     assert "several pairs into a row" in output
@@ -216,7 +220,7 @@ def mender(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return out
 
 
-def test_what_is_missing_from_a_text_is_written_into_it(cli: Cli, js: Js, mender: Path, tmp_path: Path) -> None:
+def test_generate_fills_blanks_of_a_span_infilling_run(cli: Cli, js: Js, mender: Path, tmp_path: Path) -> None:
     text = "The king of ___ went to see his ___."
     lm: Any = nextword.load(mender)
     (wanted,) = lm.infill(text, Beam(3), Stop(20))
@@ -234,7 +238,7 @@ def test_what_is_missing_from_a_text_is_written_into_it(cli: Cli, js: Js, mender
     assert "generate RUN" in cli("next", mender, "the ___", fails=True).stderr
 
 
-def test_its_card_says_what_it_is_for(mender: Path) -> None:
+def test_card_of_span_infilling_run_describes_blanks(mender: Path) -> None:
     card = (mender / "card.md").read_text()
     assert "fills the blanks" in card
     assert "spans of 3 tokens on average" in card
@@ -243,12 +247,12 @@ def test_its_card_says_what_it_is_for(mender: Path) -> None:
     assert "bits/byte" not in card
 
 
-def test_pairs_read_blanks_as_they_stand(js: Js, tasks_run: Path) -> None:
+def test_generate_of_task_run_reads_blanks_literally(js: Js, tasks_run: Path) -> None:
     result = js("generate", tasks_run, "sst2 sentence: a ___ film", "--max-tokens", 3)
     assert "blanks" not in result
 
 
-def test_what_is_told_of_its_folders(cli: Cli, mender: Path, tasks_run: Path, tmp_path: Path) -> None:
+def test_convert_to_huggingface_describes_usage_of_t5(cli: Cli, mender: Path, tasks_run: Path, tmp_path: Path) -> None:
     """No token that a decoder begins with, no pipeline that transformers no longer has, no family twice."""
     for run, text in ((mender, "t('The <extra_id_0> is',"), (tasks_run, "t('sst2 sentence: The',")):
         output = cli("convert", run, tmp_path / run.parent.name, "--to", "huggingface").stdout
@@ -263,7 +267,7 @@ def test_what_is_told_of_its_folders(cli: Cli, mender: Path, tasks_run: Path, tm
     assert cli("convert", tmp_path / "odd", tmp_path / "run", fails=True).stderr.count("t5 (t5 here)") == 1
 
 
-def test_pairs_of_the_catalog_are_shown_as_pairs(cli: Cli, js: Js, tmp_path: Path, monkeypatch: Any) -> None:
+def test_data_shows_catalog_pairs(cli: Cli, js: Js, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path))
     (tmp_path / "bbc-news-summary").mkdir()
     rows = [{"id": str(i), "topic": "x", "article": f"article {i}", "summary": f"short {i}"} for i in range(400)]
@@ -288,7 +292,7 @@ def test_pairs_of_the_catalog_are_shown_as_pairs(cli: Cli, js: Js, tmp_path: Pat
         ({"train.xx": "a\n", "train.yy": "A\n"}, ["length=1"], "length = 1"),
     ],
 )
-def test_pairs_that_cannot_be_trained_on(
+def test_train_with_invalid_pairs_fails(
     cli: Cli, tmp_path: Path, texts: dict[str, str], more: list[str], message: str
 ) -> None:
     for split in ("valid", "test"):
@@ -305,7 +309,7 @@ def test_pairs_that_cannot_be_trained_on(
     assert not (tmp_path / "out").exists()
 
 
-def test_tasks_that_do_not_exist(cli: Cli, tmp_path: Path) -> None:
+def test_train_with_unknown_or_missing_tasks_fails(cli: Cli, tmp_path: Path) -> None:
     for data, message in (("tasks:nope", "'nope'"), ("tasks:sst2", "not on this machine")):
         output = cli("train", "t5/tiny", "--data", data, "--out", tmp_path / "out", *SMALL, fails=True).stderr
         assert message in output

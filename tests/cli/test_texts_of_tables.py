@@ -7,7 +7,7 @@ from pathlib import Path
 from tests.cli.conftest import Cli, sets
 
 
-def test_a_language_model_loses_nothing_of_a_table_silently(cli: Cli, tmp_path: Path) -> None:
+def test_language_model_on_a_table_reports_columns_and_empty_rows(cli: Cli, tmp_path: Path) -> None:
     file, out, few = tmp_path / "a.csv", tmp_path / "a", sets("phase.0.steps=1", "model.width=16")
     cells = [f'"the house, number {i}, is red",1\n' for i in range(400)]
     file.write_text("text,label\n" + "".join(cells) + ",0\n,1\n")

@@ -54,7 +54,7 @@ def table(message: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(message)))
 
 
-def test_what_is_said_on_the_way(place: Path) -> None:
+def test_ulmfit_stages_report_words_and_phases(place: Path) -> None:
     output = (place / "ahead.err").read_text()
     assert "words: " in output
     (note,) = [line for line in output.splitlines() if f"{place / 'lm-ahead'}" in line]
@@ -69,7 +69,7 @@ def test_what_is_said_on_the_way(place: Path) -> None:
         assert name in phases
 
 
-def test_words_that_the_first_stage_lacks(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_unknown_words_note_suggests_the_second_stage(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     """The note about unknown words suggests the second stage, and the command in it works."""
     third = ("transfer", "ulmfit/tiny-classify", "--data", place / "topics.csv", *sets("phase.*.steps=1"))
     before = cli(*third, "--from", place / "lm-back", "--out", tmp_path / "before").stderr
@@ -89,7 +89,7 @@ def test_words_that_the_first_stage_lacks(cli: Cli, js: Js, place: Path, tmp_pat
     assert "'zebra'" in message.stderr
 
 
-def test_every_stage_is_in_the_folder(place: Path) -> None:
+def test_run_folder_records_every_stage(place: Path) -> None:
     recipe = RunFolder.open(place / "back").recipe
     assert recipe.slug == "ulmfit"
     assert recipe.model["backward"] is True
@@ -99,7 +99,7 @@ def test_every_stage_is_in_the_folder(place: Path) -> None:
     assert (recipe.task["pooling"], recipe.task["chunk"], recipe.task["hidden_sizes"]) == ("concat", 16, [50])
 
 
-def test_two_runs_are_averaged(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_predict_with_ensemble_averages_two_runs(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     message = cli("predict", place / "ahead", place / "new.csv", "--ensemble", place / "back")
     both = table(message.stdout)
     each = [table(cli("predict", place / name, place / "new.csv").stdout) for name in DIRECTIONS]
@@ -152,12 +152,12 @@ def test_quantized_classifier_predicts_the_same(cli: Cli, js: Js, place: Path, t
     assert "int8" in cli("predict", small, place / "new.csv", "--precision", "bf16", fails=True).stderr
 
 
-def test_runs_that_do_not_go_together(cli: Cli, place: Path) -> None:
+def test_predict_with_incompatible_ensemble_fails(cli: Cli, place: Path) -> None:
     refused = cli("predict", place / "ahead", place / "new.csv", "--ensemble", place / "lm-back", fails=True)
     assert str(place / "lm-back") in refused.stderr
 
 
-def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_transfer_from_run_of_other_direction_fails(cli: Cli, place: Path, tmp_path: Path) -> None:
     second = ("train", "ulmfit/tiny-lm", "--data", place / "topics.csv", "--out", tmp_path / "x")
     third = ("transfer", "ulmfit/tiny-classify", "--data", place / "topics.csv", "--out", tmp_path / "x")
     for words in (
@@ -171,7 +171,7 @@ def test_a_run_of_the_other_direction_is_refused(cli: Cli, place: Path, tmp_path
     assert "--set model.backward=true" in " ".join(cli(*back, fails=True).stderr.split())
 
 
-def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place: Path) -> None:
+def test_backward_model_can_be_evaluated_but_not_generate(cli: Cli, js: Js, place: Path) -> None:
     assert js("evaluate", place / "own-back", "--data", place / "plain.txt")["nats"] > 0
     for words in (("generate", place / "own-back"), ("next", place / "own-back", "the")):
         assert "backward = true" in " ".join(cli(*words, fails=True).stderr.split())
@@ -188,7 +188,7 @@ def test_a_backward_model_is_used_with_the_same_commands(cli: Cli, js: Js, place
         ["task.chunk=0", "task.bptt_window=0"],
     ],
 )
-def test_each_part_can_be_switched_off(cli: Cli, place: Path, tmp_path: Path, off: list[str]) -> None:
+def test_each_part_of_ulmfit_can_be_disabled(cli: Cli, place: Path, tmp_path: Path, off: list[str]) -> None:
     words = ("transfer", "ulmfit/tiny-classify", "--from", place / "lm-ahead", "--data", place / "topics.csv")
     cli(*words, "--out", tmp_path / "out", *sets("phase.*.steps=1", *off))
     assert RunFolder.open(tmp_path / "out").manifest["finished"]

@@ -65,7 +65,7 @@ def test_embed_lines_averages_word_vectors(cli: Cli, place: Path, tmp_path: Path
     assert np.load(tmp_path / "v.npy").shape == (2, 32)
 
 
-def test_blank_lines_have_no_vector_and_are_counted(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_embed_skips_and_counts_blank_lines(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     (tmp_path / "lines.txt").write_text("the king said\n\nbread and water\n\n  \n")
     message = cli("embed", place / "glove", tmp_path / "lines.txt", "--out", tmp_path / "v.npy").stderr
     assert "3 blank lines have no vector" in " ".join(message.split())
@@ -78,7 +78,7 @@ def test_blank_lines_have_no_vector_and_are_counted(cli: Cli, js: Js, place: Pat
 
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
-def test_every_row_of_a_table_has_a_vector(cli: Cli, js: Js, place: Path, tmp_path: Path, ending: str) -> None:
+def test_embed_table_gives_every_row_a_vector(cli: Cli, js: Js, place: Path, tmp_path: Path, ending: str) -> None:
     """Zeros where there is no text, so that vectors and rows go together; near to no query and in no group."""
     texts = ["", "the king said", "  ", "bread and water", "see the house", ""]
     file = tmp_path / f"rows{ending}"
@@ -104,7 +104,7 @@ def test_every_row_of_a_table_has_a_vector(cli: Cli, js: Js, place: Path, tmp_pa
     assert "no row with a text" in cli("embed", run, file, "--query", "king", fails=True).stderr
 
 
-def test_vectors_are_written_beside_what_is_shown(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_embed_writes_vectors_and_shows_results_together(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     run, lines = place / "glove", tmp_path / "lines.txt"
     lines.write_text("the king said\nbread and water :fire: [b]\n\nsee the house\n")
     cli("embed", run, lines, "--out", tmp_path / "alone.npy")
@@ -126,7 +126,7 @@ def test_vectors_are_written_beside_what_is_shown(cli: Cli, js: Js, place: Path,
     assert not (tmp_path / "none.npy").exists()
 
 
-def test_a_text_is_shown_on_one_line_and_not_without_end(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_embed_shows_long_texts_shortened_on_one_line(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     """A cell of a table may go over lines, or be a book."""
     rows, book = tmp_path / "rows.jsonl", "the king said " * 100
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the king\n\nsaid", book)))
@@ -136,7 +136,7 @@ def test_a_text_is_shown_on_one_line_and_not_without_end(cli: Cli, js: Js, place
     assert {row["text"] for row in result} == {"the king\n\nsaid", book}  # programs get all of it
 
 
-def test_words_that_the_run_lacks_are_told(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_embed_notes_unknown_words(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     """What is read as <unk> is near to all that is."""
     (tmp_path / "lines.txt").write_text("the king said\nzweiback qwrtz\n")
     words = ("embed", place / "glove", tmp_path / "lines.txt", "--query", "qwrtz")
@@ -147,7 +147,7 @@ def test_words_that_the_run_lacks_are_told(cli: Cli, js: Js, place: Path, tmp_pa
     assert js(*words[:-1], "king")["notes"] == js(*words)["notes"][:1]
 
 
-def test_lines_by_standard_input(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_embed_reads_standard_input(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     run, given = place / "glove", "the king said\n\nbread and water\n"
     cli("embed", run, "-", "--out", tmp_path / "v.npy", stdin=given)
     (tmp_path / "lines.txt").write_text(given)
@@ -160,7 +160,9 @@ def test_lines_by_standard_input(cli: Cli, js: Js, place: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("slug", SLUGS)
 @pytest.mark.parametrize("name", ["mine.vec", "mine.txt", "mine.vec.gz", "mine.txt.xz"])
-def test_there_and_back_changes_no_bit(cli: Cli, js: Js, place: Path, tmp_path: Path, slug: str, name: str) -> None:
+def test_convert_word_vectors_round_trips_exactly(
+    cli: Cli, js: Js, place: Path, tmp_path: Path, slug: str, name: str
+) -> None:
     js("convert", place / slug, tmp_path / name)
     written = read_vectors(tmp_path / name)
     opener = gzip.open if name.endswith(".gz") else open
@@ -183,14 +185,14 @@ def test_there_and_back_changes_no_bit(cli: Cli, js: Js, place: Path, tmp_path: 
     )
 
 
-def test_what_was_written_is_told(cli: Cli, place: Path, tmp_path: Path) -> None:
+def test_convert_word_vectors_reports_words_and_size(cli: Cli, place: Path, tmp_path: Path) -> None:
     """Words of the file, not parameters and tokens of the network."""
     message = cli("convert", place / "glove", tmp_path / "mine.vec").stdout
     assert f"{len(read_vectors(tmp_path / 'mine.vec')):,} words · vector size 32" in message
     assert "parameters" not in message
 
 
-def test_asked_for_by_format_and_with_fewer_digits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_convert_word_vectors_with_format_and_digits(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     js("convert", place / "glove", tmp_path / "mine.words", "--to", "word2vec", "--set", "vectors.digits=3")
     result, whole = read_vectors(tmp_path / "mine.words"), read_vectors(_written(js, place, tmp_path))
     np.testing.assert_allclose(result.matrix, whole.matrix, rtol=1e-2)
@@ -203,7 +205,7 @@ def _written(js: Js, place: Path, tmp_path: Path) -> Path:
     return tmp_path / "whole.vec"
 
 
-def test_gensim_reads_what_is_written(js: Js, place: Path, tmp_path: Path) -> None:
+def test_written_vectors_are_read_by_gensim(js: Js, place: Path, tmp_path: Path) -> None:
     gensim = pytest.importorskip("gensim.models", reason="gensim is not installed")
     vectors = read_vectors(_written(js, place, tmp_path))
     js("convert", place / "glove", tmp_path / "whole.txt")
@@ -215,7 +217,7 @@ def test_gensim_reads_what_is_written(js: Js, place: Path, tmp_path: Path) -> No
     np.testing.assert_array_equal(read_vectors(tmp_path / "theirs.vec").matrix, vectors.matrix)
 
 
-def test_input_vectors_of_a_language_model_that_reads_words(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
+def test_embed_nearest_uses_input_vectors_of_word_language_model(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     settings = ('tokenizer={kind="words"}', "model.width=16", "phase.0.steps=10")
     cli("train", "lstm/tiny", "--data", place / "text.txt", "--out", tmp_path / "lstm", *sets(*settings))
     assert js("embed", tmp_path / "lstm", "--nearest", "king", "-k", "2")["words"][0]["word"] in _words(place)
@@ -246,6 +248,6 @@ def test_embed_with_wrong_options_names_them(cli: Cli, place: Path, words: tuple
     assert message in cli("embed", place / "glove", *words, fails=True).stderr
 
 
-def test_a_file_that_is_not_there_and_a_folder_that_is_no_run(cli: Cli, tmp_path: Path) -> None:
+def test_embed_with_missing_file_or_invalid_run_fails(cli: Cli, tmp_path: Path) -> None:
     assert "vectors" in cli("embed", tmp_path / "none.txt", "--nearest", "a", fails=True).stderr
     assert "manifest.json" in cli("embed", tmp_path, "--nearest", "a", fails=True).stderr
