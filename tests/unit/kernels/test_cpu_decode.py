@@ -20,7 +20,7 @@ from nextword.models.decoder import DecoderLM
 WORDS = 101  # not a multiple of four
 
 
-def network(slug: str = "gpt2", **settings: Any) -> DecoderLM:
+def make_network(slug: str = "gpt2", **settings: Any) -> DecoderLM:
     torch.manual_seed(5)
     cls = model_class(slug)
     net = cls(
@@ -32,12 +32,12 @@ def network(slug: str = "gpt2", **settings: Any) -> DecoderLM:
     return net
 
 
-def plainly(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+def step_plain(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
     net.fast.cpu.least = 10**12
     return net.step(last, state)
 
 
-def compiled(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
+def step_compiled(net: DecoderLM, last: Tensor, state: Any) -> tuple[Tensor, Any]:
     net.fast.cpu.least = 0
     assert net.fast.cpu.applies(last, state)
     return net.fast.cpu(last, state)
@@ -66,13 +66,13 @@ KINDS = [
 @pytest.mark.parametrize(("slug", "settings"), KINDS)
 @pytest.mark.parametrize("lengths", [[6], [6, 6, 6], [6, 1, 4], [3] * 8])
 def test_compiled_step_equals_network_step(slug: str, settings: dict[str, Any], lengths: list[int]) -> None:
-    net = network(slug, **settings)
+    net = make_network(slug, **settings)
     ids = torch.randint(WORDS, (len(lengths), 6))
     states = [net.prompt(ids, torch.tensor(lengths)) for _ in range(2)]
     for _ in range(14):
         last = torch.randint(WORDS, (len(lengths),))
-        want, states[0] = plainly(net, last, states[0])
-        got, states[1] = compiled(net, last, states[1])
+        want, states[0] = step_plain(net, last, states[0])
+        got, states[1] = step_compiled(net, last, states[1])
         # int8: its input is rounded to 16 bits
         torch.testing.assert_close(got, want, rtol=0, atol=2e-3 if settings.get("bits") else 2e-5)
         assert torch.equal(states[0]["length"], states[1]["length"])
@@ -84,7 +84,7 @@ def test_compiled_step_equals_network_step(slug: str, settings: dict[str, Any], 
 @pytest.mark.parametrize("lengths", [[1], [20], [20, 3, 11], [7] * 12])
 def test_int8_prompt_equals_stepwise_reading(slug: str, lengths: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(whole_steps, "MOST", 256)  # this many pay off only on some machines, but must be correct on all
-    net = network(slug, bits=8)
+    net = make_network(slug, bits=8)
     ids = torch.randint(WORDS, (len(lengths), max(lengths)))
     net.fast.cpu.least = 10**12
     states = [net.prompt(ids, torch.tensor(lengths))]
@@ -95,98 +95,98 @@ def test_int8_prompt_equals_stepwise_reading(slug: str, lengths: list[int], monk
     assert states[0]["even"] == states[1]["even"]
     for _ in range(3):
         last = torch.randint(WORDS, (len(lengths),))
-        want, states[0] = plainly(net, last, states[0])
-        got, states[1] = plainly(net, last, states[1])
+        want, states[0] = step_plain(net, last, states[0])
+        got, states[1] = step_plain(net, last, states[1])
         torch.testing.assert_close(got, want, rtol=0, atol=2e-3)
 
 
 @torch.no_grad()
 def test_compiled_step_is_independent_of_thread_count(threads: int) -> None:
-    net = network()
+    net = make_network()
     state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 3]))
-    want, _ = plainly(net, torch.tensor([1, 2]), copy.deepcopy(state))
+    want, _ = step_plain(net, torch.tensor([1, 2]), copy.deepcopy(state))
     for _ in range(20):
-        got, _ = compiled(net, torch.tensor([1, 2]), copy.deepcopy(state))
+        got, _ = step_compiled(net, torch.tensor([1, 2]), copy.deepcopy(state))
         torch.testing.assert_close(got, want, rtol=0, atol=2e-5)
 
 
 @torch.no_grad()
 def test_compiled_and_plain_steps_alternate_beyond_the_window() -> None:
-    net = network(window=10)
+    net = make_network(window=10)
     net.fast.cpu.least = 0
     ids = torch.randint(WORDS, (1, 40))
     state: Any = net.initial(1)
-    found = []
+    result = []
     for t in range(40):
         if t % 3 == 0:
-            log_p, state = plainly(net, ids[:, t], state)
+            log_p, state = step_plain(net, ids[:, t], state)
         else:
             net.fast.cpu.least = 0
             log_p, state = net.step(ids[:, t], state)  # falls back when the window is full
-        found.append(log_p)
+        result.append(log_p)
     net.fast.cpu.least = 10**12
     layers, _ = net.hidden(Inputs(ids), net.initial(1))
-    torch.testing.assert_close(torch.stack(found, 1), net.readout.log_probs(layers[-1]), rtol=0, atol=3e-5)
+    torch.testing.assert_close(torch.stack(result, 1), net.readout.log_probs(layers[-1]), rtol=0, atol=3e-5)
 
 
 @torch.no_grad()
 def test_compiled_step_after_taking_state_rows_equals_plain_step() -> None:
-    net = network()
+    net = make_network()
     state = net.prompt(torch.randint(WORDS, (2, 5)), torch.tensor([5, 5]))
-    _, state = compiled(net, torch.tensor([3, 4]), state)
+    _, state = step_compiled(net, torch.tensor([3, 4]), state)
     chosen = pytree.take(state, torch.tensor([1, 1, 0]))
-    want, _ = plainly(net, torch.tensor([7, 8, 9]), copy.deepcopy(chosen))
-    got, _ = compiled(net, torch.tensor([7, 8, 9]), chosen)
+    want, _ = step_plain(net, torch.tensor([7, 8, 9]), copy.deepcopy(chosen))
+    got, _ = step_compiled(net, torch.tensor([7, 8, 9]), chosen)
     torch.testing.assert_close(got, want, rtol=0, atol=2e-5)
 
 
 @torch.no_grad()
 def test_compiled_step_follows_changed_weights() -> None:
-    net = network()
+    net = make_network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
-    compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    step_compiled(net, torch.tensor([3]), copy.deepcopy(state))
     net.double().float()  # now every weight has a new address
     for p in net.parameters():
         p.mul_(1.25)
-    want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
-    got, _ = compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    want, _ = step_plain(net, torch.tensor([3]), copy.deepcopy(state))
+    got, _ = step_compiled(net, torch.tensor([3]), copy.deepcopy(state))
     torch.testing.assert_close(got, want, rtol=0, atol=2e-5)
     other = copy.deepcopy(net)
     other.blocks[0].wide.weight.zero_()
-    got, _ = compiled(other, torch.tensor([3]), copy.deepcopy(state))
+    got, _ = step_compiled(other, torch.tensor([3]), copy.deepcopy(state))
     assert not torch.allclose(got, want, atol=1e-3)  # a copy uses its own weights
 
 
 @torch.no_grad()
 def test_network_can_be_quantized_after_compiled_steps() -> None:
-    net = network()
+    net = make_network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
-    compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    step_compiled(net, torch.tensor([3]), copy.deepcopy(state))
     net.quantize()
-    want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
-    got, _ = compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    want, _ = step_plain(net, torch.tensor([3]), copy.deepcopy(state))
+    got, _ = step_compiled(net, torch.tensor([3]), copy.deepcopy(state))
     torch.testing.assert_close(got, want, rtol=0, atol=2e-3)
 
 
 def test_compiled_step_does_not_apply_to_unsuitable_input() -> None:
-    net = network()
+    net = make_network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
-    one = torch.tensor([3])
-    assert not net.fast.cpu.applies(one, state)  # a network this small fits into the cache
+    last = torch.tensor([3])
+    assert not net.fast.cpu.applies(last, state)  # a network this small fits into the cache
     net.fast.cpu.least = 0
-    assert net.fast.cpu.applies(one, state)
-    assert not net.fast.cpu.applies(one, net.initial(1))  # nothing read
+    assert net.fast.cpu.applies(last, state)
+    assert not net.fast.cpu.applies(last, net.initial(1))  # nothing read
     assert not net.fast.cpu.applies(torch.zeros(9, dtype=torch.long), state)  # many rows
-    assert not net.train().fast.cpu.applies(one, state)
-    assert not net.eval().double().fast.cpu.applies(one, state)
-    odd = network(width=20)
+    assert not net.train().fast.cpu.applies(last, state)
+    assert not net.eval().double().fast.cpu.applies(last, state)
+    odd = make_network(width=20)
     odd.fast.cpu.least = 0
-    assert not odd.fast.cpu.applies(one, odd.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5])))
+    assert not odd.fast.cpu.applies(last, odd.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5])))
 
 
 @torch.no_grad()
 def test_interrupted_step_leaves_no_thread_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = network()
+    net = make_network()
     state = net.prompt(torch.randint(WORDS, (1, 5)), torch.tensor([5]))
     before = torch.get_num_threads()
     torch.set_num_threads(2)
@@ -198,9 +198,9 @@ def test_interrupted_step_leaves_no_thread_waiting(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(whole_steps, "walk", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        compiled(net, torch.tensor([3]), copy.deepcopy(state))
+        step_compiled(net, torch.tensor([3]), copy.deepcopy(state))
     monkeypatch.undo()
-    want, _ = plainly(net, torch.tensor([3]), copy.deepcopy(state))
-    got, _ = compiled(net, torch.tensor([3]), copy.deepcopy(state))
+    want, _ = step_plain(net, torch.tensor([3]), copy.deepcopy(state))
+    got, _ = step_compiled(net, torch.tensor([3]), copy.deepcopy(state))
     torch.set_num_threads(before)
     torch.testing.assert_close(got, want, rtol=0, atol=2e-5)

@@ -13,7 +13,7 @@ from nextword.kernels import cpu_int8 as dots
 WIDTH, APART = 128, 3
 
 
-def bytes_of(rows: int) -> np.ndarray:
+def make_bytes(rows: int) -> np.ndarray:
     return np.random.default_rng(3).integers(-127, 128, (rows, WIDTH), np.int8)
 
 
@@ -28,7 +28,7 @@ def test_byte_products_equal_integer_products(instructions: bool, monkeypatch: p
     def products(address: int, hi: Any, lo: Any, at: int, sums: Any) -> None:
         four_bytes(address, WIDTH, 1, APART, hi, lo, at, sums)
 
-    matrix = bytes_of(2 + 3 * APART)
+    matrix = make_bytes(2 + 3 * APART)
     matrix[1] = -127  # the largest possible sums
     halves = np.random.default_rng(4).integers(0, 256, (2, 5 + WIDTH), np.uint8)
     halves[0, 5:] = 255

@@ -21,18 +21,18 @@ SIZE = 23
 DEVICES = ["cpu", "cuda"]
 
 
-def network(gated: bool = False) -> Any:
+def make_network(gated: bool = False) -> Any:
     torch.manual_seed(3)
     config = T5Config(
         width=16, layers=2, decoder_layers=3, heads=2, head_width=8, ffn_width=32, gated=gated, dropout=0.0
     )
-    made = T5(config, Vocabulary(SIZE, 0))
-    for p in made.parameters():
+    result = T5(config, Vocabulary(SIZE, 0))
+    for p in result.parameters():
         nn.init.normal_(p, std=0.4)
-    return made.eval()
+    return result.eval()
 
 
-def source(lengths: list[int]) -> Inputs:
+def make_source(lengths: list[int]) -> Inputs:
     ids = torch.randint(1, SIZE, (len(lengths), max(lengths)), generator=torch.Generator().manual_seed(1))
     there = torch.arange(max(lengths)) < torch.tensor(lengths).unsqueeze(1)
     return Inputs(ids, None if bool(there.all()) else there)
@@ -55,23 +55,23 @@ def test_beam_search_with_reordering_equals_taking_rows(
     lengths: list[int], gpu: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also if searches end at different times and are dropped."""
-    net: Any = network()
+    net: Any = make_network()
     if gpu:
         monkeypatch.setattr("nextword.generation.beam_search.is_asynchronous", lambda tensor: True)
         monkeypatch.setattr("nextword.generation.beam_search.PATIENCE", 3)
     apart = 0
     for end in range(0, SIZE, 3):
         for how in (Beam(4), Beam(3, 1.0), Beam(4, groups=2), Beam(1)):
-            got = beam_search(net, *net.start(len(lengths), source(lengths)), how, 25, end)
-            want = beam_search(Taken(net), *net.start(len(lengths), source(lengths)), how, 25, end)  # type: ignore[arg-type]
+            got = beam_search(net, *net.start(len(lengths), make_source(lengths)), how, 25, end)
+            want = beam_search(Taken(net), *net.start(len(lengths), make_source(lengths)), how, 25, end)  # type: ignore[arg-type]
             for mine, theirs in zip(got, want, strict=True):
-                assert [one.ids for one in mine] == [one.ids for one in theirs]
-                assert [one.score for one in mine] == pytest.approx([one.score for one in theirs], abs=1e-4)
+                assert [item.ids for item in mine] == [their.ids for their in theirs]
+                assert [item.score for item in mine] == pytest.approx([their.score for their in theirs], abs=1e-4)
             apart += len({len(each[0].ids) for each in got}) > 1
     assert apart or len(lengths) == 1
-    want = search_slowly(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
-    got = beam_search(net, *net.start(len(lengths), source(lengths)), Beam(4), 25, 7)
-    assert [[one.ids for one in each] for each in got] == [[one.ids for one in each] for each in want]
+    want = search_slowly(net, *net.start(len(lengths), make_source(lengths)), Beam(4), 25, 7)
+    got = beam_search(net, *net.start(len(lengths), make_source(lengths)), Beam(4), 25, 7)
+    assert [[item.ids for item in each] for each in got] == [[item.ids for item in each] for each in want]
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -85,9 +85,9 @@ def test_captured_steps_equal_plain_steps_and_own_their_state(
         pytest.skip("NO GPU HERE: this test proves nothing of graphs")
     monkeypatch.setattr(t5_steps, "LEAST", 4)
     monkeypatch.setattr(t5_steps, "SOURCE", 8)
-    net = network(gated=True).to(device)
+    net = make_network(gated=True).to(device)
     steps = t5_steps.T5GraphSteps(net)
-    given = source(lengths)
+    given = make_source(lengths)
     given = Inputs(given.ids.to(device), None if given.token_mask is None else given.token_mask.to(device))
     rows = torch.tensor([0, 0, 1, 1], device=device)
     first, state = net.start(2, given)
@@ -103,12 +103,12 @@ def test_captured_steps_equal_plain_steps_and_own_their_state(
         rows = torch.tensor([[1, 0, 3, 3], [0, 0, 2, 3]][i % 2], device=device)
         fixed, plain = net.reorder(fixed, rows, None), pytree.take(plain, rows)
         assert steps.captured[-1].owns(fixed)  # nothing is copied in again
-    assert [one.key[3] for one in steps.captured] == [4, 8, 16]
+    assert [item.key[3] for item in steps.captured] == [4, 8, 16]
 
 
 @torch.no_grad()
 def test_captured_steps_do_not_overwrite_a_state_in_use() -> None:
-    net = network()
+    net = make_network()
     steps = t5_steps.T5GraphSteps(net)
 
     def begun(seed: int) -> tuple[Tensor, Any]:
@@ -116,17 +116,17 @@ def test_captured_steps_do_not_overwrite_a_state_in_use() -> None:
         first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
         return first, CausalNetwork.step(net, first, state)[1]
 
-    last, one = begun(1)
+    last, state = begun(1)
     _, other = begun(2)
-    wanted = [CausalNetwork.step(net, last, pytree.clone(state))[0] for state in (one, other)]
-    wanted.append(CausalNetwork.step(net, last, CausalNetwork.step(net, last, pytree.clone(one))[1])[0])
-    first, one = steps(last, one)
+    wanted = [CausalNetwork.step(net, last, pytree.clone(state))[0] for state in (state, other)]
+    wanted.append(CausalNetwork.step(net, last, CausalNetwork.step(net, last, pytree.clone(state))[1])[0])
+    first, state = steps(last, state)
     second, other = steps(last, other)
-    again, one = steps(last, one)
+    again, state = steps(last, state)
     for got, want in zip((first, second, again), wanted, strict=True):
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
     assert len(steps.captured) == 2
-    del one, other
+    del state, other
     steps(last, begun(3)[1])
     assert len(steps.captured) == 2  # now their places are free
 
@@ -134,7 +134,7 @@ def test_captured_steps_do_not_overwrite_a_state_in_use() -> None:
 @torch.no_grad()
 def test_captured_steps_follow_changed_weights_and_reuse_older_states() -> None:
     """Weights trained between two texts take effect, and an older state can be stepped again."""
-    net = network()
+    net = make_network()
     steps = t5_steps.T5GraphSteps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
     state = CausalNetwork.step(net, first, state)[1]
@@ -150,14 +150,14 @@ def test_captured_steps_follow_changed_weights_and_reuse_older_states() -> None:
 
 @torch.no_grad()
 def test_stepping_a_state_twice_gives_equal_logits() -> None:
-    net = network()
+    net = make_network()
     steps = t5_steps.T5GraphSteps(net)
     first, state = net.start(2, Inputs(torch.randint(1, SIZE, (2, 5))))
     state = CausalNetwork.step(net, first, state)[1]
     _, state = steps(first, state)  # now it owns its state
-    one, _ = steps(first, state)
-    two, _ = steps(first, state)
-    torch.testing.assert_close(one, two)
+    logits, _ = steps(first, state)
+    again, _ = steps(first, state)
+    torch.testing.assert_close(logits, again)
 
 
 @torch.no_grad()
@@ -174,8 +174,8 @@ def test_reorder_stacked_leaves_unused_positions_unchanged() -> None:
 
 def test_gradients_of_steps_and_of_parallel_decoding_are_equal() -> None:
     """Stepwise or at once, the gradients are equal."""
-    net = network().double()
-    ids, given = torch.randint(0, SIZE, (2, 6)), source([4, 4])
+    net = make_network().double()
+    ids, given = torch.randint(0, SIZE, (2, 6)), make_source([4, 4])
     grads = []
     for size in (1, 4, 6):
         net.zero_grad()

@@ -34,7 +34,7 @@ VOCABULARY = Vocabulary(50, 0)
 compiled = pytest.mark.skipif(not has_pair_products(), reason="this machine has no products of pairs (AVX2)")
 
 
-def layers(inputs: int, width: int, seed: int = 0) -> tuple[nn.LSTM, Int8LSTM]:
+def make_layers(inputs: int, width: int, seed: int = 0) -> tuple[nn.LSTM, Int8LSTM]:
     """Make the same layer twice: of torch, and in int8."""
     torch.manual_seed(seed)
     layer = RecurrentLayer("lstm", inputs, width)
@@ -43,11 +43,11 @@ def layers(inputs: int, width: int, seed: int = 0) -> tuple[nn.LSTM, Int8LSTM]:
     return own, Int8LSTM(layer)
 
 
-def memory(rows: int, width: int) -> tuple[Tensor, Tensor]:
+def make_memory(rows: int, width: int) -> tuple[Tensor, Tensor]:
     return torch.rand(rows, width) * 2 - 1, torch.randn(rows, width)
 
 
-def widened(layer: Int8LSTM, x: Tensor, before: CellState) -> tuple[Tensor, CellState]:
+def run_dequantized(layer: Int8LSTM, x: Tensor, before: CellState) -> tuple[Tensor, CellState]:
     """Compute the int8 layer without its kernel, as on any machine."""
     return RecurrentLayer.forward(layer, x, before)
 
@@ -112,14 +112,14 @@ def test_limit_prevents_int32_overflow() -> None:
 @torch.no_grad()
 def test_compiled_layer_equals_dequantized_layer(inputs: int, width: int, steps: int, rows: int) -> None:
     """Includes odd numbers of rows, and widths that are no multiple of the vector size or of two."""
-    _, layer = layers(inputs, width)
-    x, before = torch.randn(steps, rows, inputs) * torch.logspace(-4, 0, rows).view(-1, 1), memory(rows, width)
-    for got, want in zip(flat(layer(x, before)), flat(widened(layer, x, before)), strict=True):
+    _, layer = make_layers(inputs, width)
+    x, before = torch.randn(steps, rows, inputs) * torch.logspace(-4, 0, rows).view(-1, 1), make_memory(rows, width)
+    for got, want in zip(flatten(layer(x, before)), flatten(run_dequantized(layer, x, before)), strict=True):
         assert got.shape == want.shape
         torch.testing.assert_close(got, want, rtol=0, atol=1e-4)
 
 
-def flat(said: tuple[Tensor, CellState]) -> list[Tensor]:
+def flatten(said: tuple[Tensor, CellState]) -> list[Tensor]:
     return [said[0], *said[1]]
 
 
@@ -130,8 +130,8 @@ def test_int8_layer_approximates_torch_lstm(plain: bool, monkeypatch: pytest.Mon
     if plain:  # as on another machine
         monkeypatch.setattr(quantized, "has_pair_products", lambda: False)
         monkeypatch.setattr(Int8LSTM, "compiled", None)
-    own, layer = layers(40, 64)
-    x, (h, c) = torch.randn(30, 9, 40), memory(9, 64)
+    own, layer = make_layers(40, 64)
+    x, (h, c) = torch.randn(30, 9, 40), make_memory(9, 64)
     want, (_, last) = own(x, (h.unsqueeze(0), c.unsqueeze(0)))
     got, after = layer(x, (h, c))
     assert 0 < (got - want).abs().max() < 0.02
@@ -143,10 +143,10 @@ def test_int8_layer_approximates_torch_lstm(plain: bool, monkeypatch: pytest.Mon
 @torch.no_grad()
 def test_saturated_gates_stay_finite() -> None:
     """With gates far beyond the range of exp in float32, and an input that int8 represents exactly."""
-    _, layer = layers(4, 8)
+    _, layer = make_layers(4, 8)
     layer.scale_ih *= 1000
-    x, before = torch.randint(-1, 2, (3, 5, 4)).float(), memory(5, 8)
-    got, want = flat(layer(x, before)), flat(widened(layer, x, before))
+    x, before = torch.randint(-1, 2, (3, 5, 4)).float(), make_memory(5, 8)
+    got, want = flatten(layer(x, before)), flatten(run_dequantized(layer, x, before))
     assert all(torch.isfinite(t).all() for t in got)
     torch.testing.assert_close(got, want, rtol=0, atol=1e-3)
 
@@ -155,12 +155,12 @@ def test_saturated_gates_stay_finite() -> None:
 @torch.no_grad()
 def test_rows_are_independent_of_other_rows_and_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bit-identical in any batch and with any number of threads."""
-    _, layer = layers(12, 24)
-    x, before = torch.randn(4, 17, 12), memory(17, 24)
-    want = flat(layer(x, before))
+    _, layer = make_layers(12, 24)
+    x, before = torch.randn(4, 17, 12), make_memory(17, 24)
+    want = flatten(layer(x, before))
     for threads in (1, 2, 3, 40):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
-        assert all(map(torch.equal, flat(layer(x, before)), want))
+        assert all(map(torch.equal, flatten(layer(x, before)), want))
     for row in (0, 7, 16):
         alone = layer(x[:, row : row + 1], tuple(m[row : row + 1] for m in before))
         assert torch.equal(alone[0][:, 0], want[0][:, row])
@@ -169,37 +169,37 @@ def test_rows_are_independent_of_other_rows_and_threads(monkeypatch: pytest.Monk
 @compiled
 @torch.no_grad()
 def test_reading_in_parts_equals_reading_at_once() -> None:
-    _, layer = layers(12, 21)
+    _, layer = make_layers(12, 21)
     x, state = torch.randn(11, 4, 12), layer.start(4)
-    whole, after = layer(x, state)
+    full, after = layer(x, state)
     parts = []
     for piece in x.split([1, 4, 6]):
-        said, state = layer(piece, state)
-        parts.append(said)
-    torch.testing.assert_close(torch.cat(parts), whole, rtol=0, atol=1e-5)
-    for one, other in zip(state, after, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-5)
+        outputs, state = layer(piece, state)
+        parts.append(outputs)
+    torch.testing.assert_close(torch.cat(parts), full, rtol=0, atol=1e-5)
+    for item, other in zip(state, after, strict=True):
+        torch.testing.assert_close(item, other, rtol=0, atol=1e-5)
 
 
 def test_gradients_of_input_equal_those_of_dequantized_layer() -> None:
     """The reference is an ordinary layer with the rounded matrices."""
-    own, layer = layers(6, 8)
+    own, layer = make_layers(6, 8)
     wide = dict(zip(("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"), layer.weights(), strict=True))
     own.load_state_dict(wide)
     x = torch.randn(5, 3, 6)
-    one, other = x.clone().requires_grad_(), x.clone().requires_grad_()
-    layer(one, layer.start(3))[0].square().sum().backward()
+    first, other = x.clone().requires_grad_(), x.clone().requires_grad_()
+    layer(first, layer.start(3))[0].square().sum().backward()
     own(other)[0].square().sum().backward()
-    assert one.grad is not None
-    torch.testing.assert_close(one.grad, other.grad)
+    assert first.grad is not None
+    torch.testing.assert_close(first.grad, other.grad)
     assert not any(p.requires_grad for p in layer.parameters())
 
 
 @compiled
 @torch.no_grad()
 def test_layer_follows_changed_weights() -> None:
-    _, layer = layers(6, 8)
-    _, another = layers(6, 8, seed=1)
+    _, layer = make_layers(6, 8)
+    _, another = make_layers(6, 8, seed=1)
     x, start = torch.randn(2, 3, 6), layer.start(3)
     before = layer(x, start)[0]
     layer.load_state_dict(another.state_dict())
@@ -254,8 +254,8 @@ def test_network_without_byte_products_gives_equal_results(monkeypatch: pytest.M
     network, ids = AWDLSTM(AWDConfig(**SHAPE, bits=8), VOCABULARY).eval(), torch.randint(0, 50, (7, 9))
     want = network.hidden(Inputs(ids), None)[0]
     monkeypatch.setattr(quantized, "has_pair_products", lambda: False)
-    for one, other in zip(network.hidden(Inputs(ids), None)[0], want, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=1e-4)
+    for item, other in zip(network.hidden(Inputs(ids), None)[0], want, strict=True):
+        torch.testing.assert_close(item, other, rtol=0, atol=1e-4)
 
 
 def test_unsupported_int8_settings_raise(tmp_path: Path) -> None:

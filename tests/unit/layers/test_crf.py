@@ -16,7 +16,7 @@ ROWS, LENGTH, TAGS = 4, 5, 3
 LENGTHS = (5, 3, 1, 4)
 
 
-def given(tags: int = TAGS, seed: int = 0, **options: object) -> tuple[CRF, Tensor, Tensor, Tensor]:
+def make_inputs(tags: int = TAGS, seed: int = 0, **options: object) -> tuple[CRF, Tensor, Tensor, Tensor]:
     torch.manual_seed(seed)
     crf = CRF(tags, **options).double()  # type: ignore[arg-type]
     for parameter in crf.parameters():
@@ -27,7 +27,7 @@ def given(tags: int = TAGS, seed: int = 0, **options: object) -> tuple[CRF, Tens
     return crf, emissions, gold, mask
 
 
-def plain_score(crf: CRF, emissions: Tensor, path: tuple[int, ...], constrained: bool = False) -> Tensor:
+def compute_score(crf: CRF, emissions: Tensor, path: tuple[int, ...], constrained: bool = False) -> Tensor:
     """Score a single row term by term, following the formula."""
     transitions, begin, end = crf.steps(constrained)
     total = begin[path[0]] + end[path[-1]]
@@ -38,33 +38,33 @@ def plain_score(crf: CRF, emissions: Tensor, path: tuple[int, ...], constrained:
     return total
 
 
-def paths(length: int, tags: int = TAGS) -> list[tuple[int, ...]]:
+def list_paths(length: int, tags: int = TAGS) -> list[tuple[int, ...]]:
     return list(itertools.product(range(tags), repeat=length))
 
 
-def plain_likelihood(crf: CRF, emissions: Tensor, gold: Tensor, length: int) -> Tensor:
-    scores = torch.stack([plain_score(crf, emissions, path, crf.strict) for path in paths(length)])
-    right = plain_score(crf, emissions, tuple(gold[:length].tolist()), crf.strict)
+def compute_log_likelihood(crf: CRF, emissions: Tensor, gold: Tensor, length: int) -> Tensor:
+    scores = torch.stack([compute_score(crf, emissions, path, crf.strict) for path in list_paths(length)])
+    right = compute_score(crf, emissions, tuple(gold[:length].tolist()), crf.strict)
     return right - scores.logsumexp(0)
 
 
 def test_log_likelihood_and_gradients_equal_enumeration() -> None:
-    crf, emissions, gold, mask = given()
+    crf, emissions, gold, mask = make_inputs()
     inputs = (emissions, *crf.parameters())
-    found = crf.log_likelihood(emissions, gold, mask)
-    wanted = torch.stack([plain_likelihood(crf, emissions[i], gold[i], n) for i, n in enumerate(LENGTHS)])
-    torch.testing.assert_close(found, wanted)
+    result = crf.log_likelihood(emissions, gold, mask)
+    wanted = torch.stack([compute_log_likelihood(crf, emissions[i], gold[i], n) for i, n in enumerate(LENGTHS)])
+    torch.testing.assert_close(result, wanted)
     weights = torch.randn(ROWS, dtype=torch.float64)
-    ours = torch.autograd.grad((found * weights).sum(), inputs)
+    ours = torch.autograd.grad((result * weights).sum(), inputs)
     theirs = torch.autograd.grad((wanted * weights).sum(), inputs)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
 
 
 def test_probabilities_of_all_sequences_sum_to_one() -> None:
-    crf, emissions, _, _ = given()
+    crf, emissions, _, _ = make_inputs()
     for n in (1, 3):
-        every = torch.tensor(paths(n))
+        every = torch.tensor(list_paths(n))
         rows = emissions[:1, :n].expand(len(every), -1, -1)
         total = crf.log_likelihood(rows, every, torch.ones(every.shape, dtype=torch.bool)).exp().sum()
         assert total.item() == pytest.approx(1.0)
@@ -72,16 +72,16 @@ def test_probabilities_of_all_sequences_sum_to_one() -> None:
 
 @pytest.mark.parametrize("seed", range(5))
 def test_viterbi_equals_best_of_all_sequences(seed: int) -> None:
-    crf, emissions, _, mask = given(seed=seed)
-    found = crf.viterbi(emissions, mask)
+    crf, emissions, _, mask = make_inputs(seed=seed)
+    result = crf.viterbi(emissions, mask)
     for i, n in enumerate(LENGTHS):
-        best = max(paths(n), key=lambda path: plain_score(crf, emissions[i], path).item())
-        assert tuple(found[i, :n].tolist()) == best
-        assert not found[i, n:].any()
+        best = max(list_paths(n), key=lambda path: compute_score(crf, emissions[i], path).item())
+        assert tuple(result[i, :n].tolist()) == best
+        assert not result[i, n:].any()
 
 
 def test_masked_positions_change_no_result() -> None:
-    crf, emissions, gold, mask = given()
+    crf, emissions, gold, mask = make_inputs()
     other = torch.where(mask.unsqueeze(2), emissions, torch.tensor(77.0, dtype=torch.float64))
     strange = torch.where(mask, gold, torch.tensor(-100))
     torch.testing.assert_close(crf.log_likelihood(other, strange, mask), crf.log_likelihood(emissions, gold, mask))
@@ -91,12 +91,12 @@ def test_masked_positions_change_no_result() -> None:
 
 
 def test_empty_row_has_zero_log_likelihood() -> None:
-    crf, emissions, gold, mask = given()
+    crf, emissions, gold, mask = make_inputs()
     mask = mask.clone()
     mask[2] = False
-    found = crf.log_likelihood(emissions, gold, mask)
-    assert float(found.detach()[2]) == 0.0
-    assert torch.isfinite(torch.autograd.grad(found.sum(), emissions)[0]).all()
+    result = crf.log_likelihood(emissions, gold, mask)
+    assert float(result.detach()[2]) == 0.0
+    assert torch.isfinite(torch.autograd.grad(result.sum(), emissions)[0]).all()
     nothing = emissions[:, :0], torch.zeros(ROWS, 0, dtype=torch.bool)
     assert crf.viterbi(*nothing).shape == (ROWS, 0)
 
@@ -107,15 +107,15 @@ def test_viterbi_returns_only_sequences_valid_in_the_scheme(scheme: str, strict:
     letters = {"IOB1": "BI", "IOB2": "BI", "BIOES": "BIES", "BILOU": "BILU"}[scheme]
     names = ["O", *(f"{letter}-X" for letter in letters)]
     steps = [torch.from_numpy(part) for part in allowed_transitions(names, scheme)]
-    crf, emissions, _, mask = given(len(names), allowed=steps, strict=strict)
+    crf, emissions, _, mask = make_inputs(len(names), allowed=steps, strict=strict)
     fits = {
-        n: [path for path in paths(n, len(names)) if find_violation([names[i] for i in path], scheme) is None]
+        n: [path for path in list_paths(n, len(names)) if find_violation([names[i] for i in path], scheme) is None]
         for n in set(LENGTHS)
     }
-    found = crf.viterbi(3 * emissions, mask)
+    result = crf.viterbi(3 * emissions, mask)
     for i, n in enumerate(LENGTHS):
-        best = max(fits[n], key=lambda path: plain_score(crf, 3 * emissions[i], path).item())
-        assert tuple(found[i, :n].tolist()) == best
+        best = max(fits[n], key=lambda path: compute_score(crf, 3 * emissions[i], path).item())
+        assert tuple(result[i, :n].tolist()) == best
     # with constraints in training, all probability is on valid sequences; otherwise only a part
     rows = torch.tensor(fits[3])
     total = crf.log_likelihood(emissions[:1, :3].expand(len(rows), -1, -1), rows, rows >= 0).exp().sum()
@@ -124,15 +124,15 @@ def test_viterbi_returns_only_sequences_valid_in_the_scheme(scheme: str, strict:
 
 def test_viterbi_with_all_transitions_forbidden_still_returns_tags() -> None:
     nothing = [torch.zeros(TAGS, TAGS, dtype=torch.bool), *[torch.zeros(TAGS, dtype=torch.bool)] * 2]
-    crf, emissions, _, mask = given(allowed=nothing)
+    crf, emissions, _, mask = make_inputs(allowed=nothing)
     assert crf.viterbi(emissions, mask).shape == (ROWS, LENGTH)
     assert math.isfinite(FORBIDDEN)
 
 
 def test_log_likelihood_of_bf16_emissions_is_summed_in_float32() -> None:
-    crf, emissions, gold, mask = given()
+    crf, emissions, gold, mask = make_inputs()
     crf = crf.float()
     narrow = emissions.detach().to(torch.bfloat16)
-    found = crf.log_likelihood(narrow, gold, mask)
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, crf.log_likelihood(narrow.float(), gold, mask))
+    result = crf.log_likelihood(narrow, gold, mask)
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, crf.log_likelihood(narrow.float(), gold, mask))

@@ -28,7 +28,7 @@ NONE = dict.fromkeys(SHARES, 0.0)
 SIZE = 11
 
 
-def same(a: Tensor, b: Tensor) -> None:
+def assert_close(a: Tensor, b: Tensor) -> None:
     torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
 
 
@@ -40,10 +40,10 @@ def test_locked_mask_is_constant_over_time_and_differs_by_row_and_call() -> None
     x = torch.randn(9, 4, 50, dtype=torch.float64) + 10  # without zeros
     first, second = (locked_dropout(x, SHARE, True) / x for _ in range(2))
     assert first.shape == x.shape
-    same(first, first[:1].expand_as(first))
+    assert_close(first, first[:1].expand_as(first))
     assert len({tuple((row != 0).tolist()) for row in first[0]}) == 4
     assert not torch.equal(first, second)
-    same(first[first != 0], torch.full_like(first[first != 0], SCALE))
+    assert_close(first[first != 0], torch.full_like(first[first != 0], SCALE))
 
 
 def test_gradient_of_locked_dropout_equals_its_mask() -> None:
@@ -51,7 +51,7 @@ def test_gradient_of_locked_dropout_equals_its_mask() -> None:
     x = torch.ones(5, 3, 20, dtype=torch.float64, requires_grad=True)
     y = locked_dropout(x, SHARE, True)
     (grad,) = torch.autograd.grad(y.sum(), x)
-    same(grad, y.detach())  # of ones, the output is the mask
+    assert_close(grad, y.detach())  # of ones, the output is the mask
 
 
 # ------------------------------------------------------------------------------------------------ words
@@ -68,7 +68,7 @@ def test_word_dropout_drops_all_occurrences_of_a_word() -> None:
         gone = {word for word in ids.unique().tolist() if not vectors[ids == word].any()}
         for word in ids.unique().tolist():
             expected = 0 * before[word] if word in gone else before[word] * SCALE
-            same(vectors[ids == word], expected.expand(int((ids == word).sum()), -1))
+            assert_close(vectors[ids == word], expected.expand(int((ids == word).sum()), -1))
         assert 5 < len(gone) < 30
         dropped.append(gone)
     assert dropped[0] != dropped[1]
@@ -84,7 +84,7 @@ def test_gradient_of_word_dropout_reaches_kept_words_scaled() -> None:
     times = torch.bincount(ids.flatten(), minlength=12).double()
     kept = torch.tensor([bool((ids == w).any() and vectors[ids == w].any()) for w in range(12)])
     assert 0 < kept.sum() < 8
-    same(grad, (times * kept * SCALE).unsqueeze(1).expand(-1, 3))
+    assert_close(grad, (times * kept * SCALE).unsqueeze(1).expand(-1, 3))
 
 
 # ------------------------------------------------------------------------------------------------ connections
@@ -96,9 +96,9 @@ def test_drop_connections_masks_single_weights_and_their_gradients() -> None:
     masked = drop_connections(weight, SHARE, True)
     kept = masked != 0
     assert 0 < kept.sum(1).min() < kept.sum(1).max() < 20  # neither entire rows nor entire columns
-    same(masked, weight * kept * SCALE)
+    assert_close(masked, weight * kept * SCALE)
     (grad,) = torch.autograd.grad((masked * torch.arange(20)).sum(), weight)
-    same(grad, kept.double() * SCALE * torch.arange(20))
+    assert_close(grad, kept.double() * SCALE * torch.arange(20))
     assert not torch.equal(kept, drop_connections(weight, SHARE, True) != 0)
 
 
@@ -133,7 +133,7 @@ def test_dropout_functions_do_nothing_in_evaluation_or_at_rate_zero(name: str, s
 # ------------------------------------------------------------------------------------------------ recurrent layers
 
 
-def ran(layer: RecurrentLayer, way: str, seed: int, x: Tensor) -> list[Tensor]:
+def run_layer(layer: RecurrentLayer, way: str, seed: int, x: Tensor) -> list[Tensor]:
     """Return outputs, last memory and gradients with the connections dropped by this seed."""
     memory = tuple(torch.full_like(m, 0.3) for m in layer.start(x.shape[1]))
     torch.manual_seed(seed)
@@ -149,15 +149,15 @@ def test_fused_and_stepwise_layers_drop_the_same_connections(kind: str, drop: tu
     torch.manual_seed(0)
     layer = RecurrentLayer(kind, 5, 4, drop=drop).double()
     x = torch.randn(7, 3, 5, dtype=torch.float64, requires_grad=True)
-    fused, stepwise = (ran(layer, way, 3, x) for way in ("fused", "stepwise"))
+    fused, stepwise = (run_layer(layer, way, 3, x) for way in ("fused", "stepwise"))
     for a, b in zip(fused, stepwise, strict=True):
-        same(a, b)
+        assert_close(a, b)
     for way in ("fused", "stepwise", "forward"):
-        other = ran(layer, way, 4, x)
+        other = run_layer(layer, way, 4, x)
         assert not torch.allclose(other[0], fused[0])  # another seed drops other connections
     layer.eval()
     for way in ("fused", "stepwise"):
-        assert torch.equal(ran(layer, way, 3, x)[0], ran(layer, way, 4, x)[0])
+        assert torch.equal(run_layer(layer, way, 3, x)[0], run_layer(layer, way, 4, x)[0])
 
 
 @pytest.mark.parametrize("way", ["fused", "stepwise"])
@@ -181,9 +181,9 @@ def test_weight_mask_is_constant_over_steps_and_masks_the_gradient(way: str, tim
     (theirs,) = torch.autograd.grad(torch.stack(outputs).pow(2).sum(), masked)
     torch.manual_seed(5)
     y, _ = getattr(layer, way)(x, memory)
-    same(y, torch.stack(outputs))
+    assert_close(y, torch.stack(outputs))
     (ours,) = torch.autograd.grad(y.pow(2).sum(), layer.weight_hh)
-    same(ours, theirs * mask)
+    assert_close(ours, theirs * mask)
     assert 0 < (mask == 0).sum() < mask.numel()
     assert not ours[mask == 0].any()
     assert (ours[mask != 0] != 0).all()
@@ -192,13 +192,13 @@ def test_weight_mask_is_constant_over_steps_and_masks_the_gradient(way: str, tim
 # ------------------------------------------------------------------------------------------------ whole networks
 
 
-def network(core: str = "lstm", seed: int = 0, **shares: float) -> AWDLSTM:
+def make_network(core: str = "lstm", seed: int = 0, **shares: float) -> AWDLSTM:
     torch.manual_seed(seed)
     config = AWDConfig(embedding=6, width=8, layers=3, cell=core, **{**NONE, **shares})
     return AWDLSTM(config, Vocabulary(SIZE, 0)).double()
 
 
-def losses(net: AWDLSTM, *seeds: int, time: int = 9) -> list[float]:
+def compute_losses(net: AWDLSTM, *seeds: int, time: int = 9) -> list[float]:
     ids = torch.arange(4 * (time + 1)).view(4, -1) * 7 % SIZE
     out = []
     for seed in seeds:
@@ -210,23 +210,23 @@ def losses(net: AWDLSTM, *seeds: int, time: int = 9) -> list[float]:
 @pytest.mark.parametrize("core", ["lstm", "gru"])
 @pytest.mark.parametrize("share", SHARES)
 def test_each_dropout_changes_the_training_loss(share: str, core: str) -> None:
-    net, plain = network(core, **{share: 0.5}), network(core)
-    assert len({*losses(net.train(), 1, 2, 3)}) == 3
-    first, again = losses(net, 1, 1)
+    net, plain = make_network(core, **{share: 0.5}), make_network(core)
+    assert len({*compute_losses(net.train(), 1, 2, 3)}) == 3
+    first, again = compute_losses(net, 1, 1)
     assert first == again
-    quiet = losses(net.eval(), 1, 2)
-    assert quiet[0] == quiet[1] == losses(plain.eval(), 3)[0] == losses(plain.train(), 3)[0]
-    assert losses(net.train(), 4)[0] != quiet[0]  # dropout is active again after an evaluation
+    quiet = compute_losses(net.eval(), 1, 2)
+    assert quiet[0] == quiet[1] == compute_losses(plain.eval(), 3)[0] == compute_losses(plain.train(), 3)[0]
+    assert compute_losses(net.train(), 4)[0] != quiet[0]  # dropout is active again after an evaluation
 
 
 def test_dropout_applies_to_a_single_step() -> None:
     """On the CPU a single step takes another path; without a state only input connections matter."""
-    net = network(input_weight_dropout=0.5)
-    assert len({*losses(net.train(), 1, 2, 3, time=1)}) == 3
+    net = make_network(input_weight_dropout=0.5)
+    assert len({*compute_losses(net.train(), 1, 2, 3, time=1)}) == 3
 
 
 def test_weight_dropout_masks_gradients_of_every_layer() -> None:
-    net = network(weight_dropout=0.5).train()
+    net = make_network(weight_dropout=0.5).train()
     ids = torch.randint(SIZE, (4, 10))
     CausalObjective({}).loss(net, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()
     for layer in net.layers:
@@ -237,8 +237,8 @@ def test_weight_dropout_masks_gradients_of_every_layer() -> None:
 
 @pytest.mark.parametrize("how", ["saved", "copied", "state"])
 def test_weight_dropout_survives_saving_copying_and_loading(how: str, tmp_path: Path) -> None:
-    before = network(weight_dropout=0.5, seed=7)
-    losses(before.train(), 1)  # a forward pass must leave no masked weights behind
+    before = make_network(weight_dropout=0.5, seed=7)
+    compute_losses(before.train(), 1)  # a forward pass must leave no masked weights behind
     weights = {name: t.clone() for name, t in before.state_dict().items()}
     if how == "saved":
         before.save(tmp_path)
@@ -246,14 +246,14 @@ def test_weight_dropout_survives_saving_copying_and_loading(how: str, tmp_path: 
     elif how == "copied":
         after = copy.deepcopy(before)
     else:
-        after = network(weight_dropout=0.5, seed=8)
+        after = make_network(weight_dropout=0.5, seed=8)
         after.load_state_dict(before.state_dict())
     assert after.state_dict().keys() == weights.keys()
     for name, tensor in after.state_dict().items():
         assert torch.equal(tensor, weights[name])
-    found = losses(after.train(), 1, 2, 3)
-    assert found == pytest.approx(losses(before, 1, 2, 3), rel=1e-12)
-    assert len(set(found)) == 3
+    result = compute_losses(after.train(), 1, 2, 3)
+    assert result == pytest.approx(compute_losses(before, 1, 2, 3), rel=1e-12)
+    assert len(set(result)) == 3
     optimizer = torch.optim.SGD(after.parameters(), 1.0)
     ids = torch.randint(SIZE, (4, 10))
     CausalObjective({}).loss(after, Batch(Inputs(ids[:, :-1]), ids[:, 1:]), None).value.backward()

@@ -15,7 +15,7 @@ from nextword.models.rnn import LSTM
 WIDTH, SIZE, SCALE = 64, 300, 0.07
 
 
-def network(kind: str, seed: int = 0) -> LSTM:
+def make_network(kind: str, seed: int = 0) -> LSTM:
     net = LSTM(LSTM.Config(width=WIDTH, embedding=80), Vocabulary(SIZE, 0))
     with torch.no_grad():
         for parameter in net.parameters():
@@ -25,37 +25,37 @@ def network(kind: str, seed: int = 0) -> LSTM:
     return net
 
 
-def matrices(net: nn.Module) -> dict[str, Tensor]:
+def select_matrices(net: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in net.named_parameters() if p.dim() > 1}
 
 
-def vectors(net: nn.Module) -> dict[str, Tensor]:
+def select_vectors(net: nn.Module) -> dict[str, Tensor]:
     return {name: p.detach() for name, p in net.named_parameters() if p.dim() == 1}
 
 
 def test_normal_initialization_has_expected_deviation() -> None:
-    net = network("normal")
-    for name, w in matrices(net).items():
+    net = make_network("normal")
+    for name, w in select_matrices(net).items():
         assert w.std().item() == pytest.approx(SCALE, rel=0.05), name
         assert abs(w.mean().item()) < 4 * SCALE / math.sqrt(w.numel())
         assert w.abs().max() > 3 * SCALE  # it has tails
-    assert all((b == 0).all() for b in vectors(net).values())
+    assert all((b == 0).all() for b in select_vectors(net).values())
 
 
 def test_uniform_initialization_stays_within_the_scale() -> None:
-    net = network("uniform")
-    for name, w in {**matrices(net), **vectors(net)}.items():
+    net = make_network("uniform")
+    for name, w in {**select_matrices(net), **select_vectors(net)}.items():
         assert w.abs().max() <= SCALE, name
         assert w.std().item() == pytest.approx(SCALE / math.sqrt(3), rel=0.15), name
-    assert len(vectors(net)) == 3  # two of the layer, one of the readout
+    assert len(select_vectors(net)) == 3  # two of the layer, one of the readout
 
 
 def test_xavier_initialization_has_expected_deviation() -> None:
-    net = network("xavier")
-    for name, w in matrices(net).items():
+    net = make_network("xavier")
+    for name, w in select_matrices(net).items():
         expected = SCALE if name == "embedding.weight" else math.sqrt(2 / sum(w.shape))
         assert w.std().item() == pytest.approx(expected, rel=0.05), name
-    assert all((b == 0).all() for b in vectors(net).values())
+    assert all((b == 0).all() for b in select_vectors(net).values())
 
 
 def test_xavier_keeps_the_variance_of_a_square_layer() -> None:
@@ -67,23 +67,23 @@ def test_xavier_keeps_the_variance_of_a_square_layer() -> None:
 
 
 def test_orthogonal_initialization_makes_orthogonal_gates() -> None:
-    net = network("orthogonal")
+    net = make_network("orthogonal")
     gates = net.layers[0].weight_hh.detach().split(WIDTH)
     assert len(gates) == 4
     for gate in gates:
         torch.testing.assert_close(gate @ gate.t(), torch.eye(WIDTH), atol=1e-5, rtol=0)
     assert not torch.allclose(gates[0], gates[1])
-    same = network("xavier")
+    same = make_network("xavier")
     assert torch.equal(net.readout.weight, same.readout.weight)  # the rest is initialized as with Xavier
 
 
 def test_zeros_initialization_sets_all_parameters_to_zero() -> None:
-    assert all((p == 0).all() for p in network("zeros").parameters())
+    assert all((p == 0).all() for p in make_network("zeros").parameters())
 
 
 @pytest.mark.parametrize("kind", INITIALISATIONS)
 def test_initialization_with_same_seed_repeats(kind: str) -> None:
-    a, b, c = network(kind).state_dict(), network(kind).state_dict(), network(kind, seed=1).state_dict()
+    a, b, c = make_network(kind).state_dict(), make_network(kind).state_dict(), make_network(kind, seed=1).state_dict()
     assert all(torch.equal(a[name], b[name]) for name in a)
     if kind != "zeros":
         assert not all(torch.equal(a[name], c[name]) for name in a)

@@ -33,7 +33,7 @@ KINDS: dict[str, dict[str, Any]] = {
 TEXT = np.random.default_rng(0).integers(0, V, 300) ** 2 % V  # some words are frequent, some rare
 
 
-def network(kind: str = "classes", order: int = 3, size: int = SIZE, cls: Any = RNN, **options: Any) -> Any:
+def make_network(kind: str = "classes", order: int = 3, size: int = SIZE, cls: Any = RNN, **options: Any) -> Any:
     torch.manual_seed(0)
     config = cls.Config(width=WIDTH, readout=KINDS[kind], direct={"size": size, "order": order}, **options)
     net = cls(config, Vocabulary(V, begin=0))
@@ -43,11 +43,11 @@ def network(kind: str = "classes", order: int = 3, size: int = SIZE, cls: Any = 
     return net
 
 
-def some(rows: int = 2, length: int = 9) -> Tensor:
+def draw_ids(rows: int = 2, length: int = 9) -> Tensor:
     return torch.randint(V, (rows, length), generator=torch.Generator().manual_seed(1))
 
 
-def read(net: Any, ids: Tensor) -> Tensor:
+def read_hidden(net: Any, ids: Tensor) -> Tensor:
     """Return the input of the readout, (N, D + order − 1)."""
     h = net.hidden(Inputs(ids), None)[0][-1]
     return h.reshape(-1, h.shape[-1])
@@ -105,19 +105,19 @@ class Maxent:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_direct_connections_equal_explicit_maxent_model(kind: str) -> None:
-    net = network(kind, order=3)
+    net = make_network(kind, order=3)
     maxent = Maxent(KINDS[kind].get("classes", 0))
     maxent.put_into(net.readout)
     with torch.no_grad():
         net.readout.table /= 2
     net.readout.scale = 2.0
     ids = torch.tensor([[0, 5, 1, 1, 6, 2, 3]])
-    h = read(net, ids)
-    found = net.readout.log_probs(h)
+    h = read_hidden(net, ids)
+    result = net.readout.log_probs(h)
     nll = net.readout.nll(h[:-1], ids[0, 1:])
     for t in range(1, ids.shape[1]):
         expected = maxent.log_probs(h[t, :WIDTH], tuple(ids[0, t - 1 : t + 1].tolist()), net.readout.words)
-        torch.testing.assert_close(found[t], expected)
+        torch.testing.assert_close(result[t], expected)
         if t < len(nll):
             torch.testing.assert_close(nll[t], -expected[ids[0, t + 1]])
 
@@ -125,14 +125,14 @@ def test_direct_connections_equal_explicit_maxent_model(kind: str) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize(("order", "size"), [(1, SIZE), (2, SIZE), (5, 14)])  # 14: everything collides
 def test_log_probs_sum_to_one_and_match_nll(kind: str, order: int, size: int, monkeypatch: Any) -> None:
-    net = network(kind, order, size)
-    h, targets = read(net, some()), some().flatten()
-    whole = net.readout.log_probs(h)
-    torch.testing.assert_close(whole.exp().sum(-1), torch.ones(len(h)))
+    net = make_network(kind, order, size)
+    h, targets = read_hidden(net, draw_ids()), draw_ids().flatten()
+    full = net.readout.log_probs(h)
+    torch.testing.assert_close(full.exp().sum(-1), torch.ones(len(h)))
     monkeypatch.setattr(module, "MAX_READ", 1)  # row by row
-    torch.testing.assert_close(net.readout.log_probs(h), whole)
+    torch.testing.assert_close(net.readout.log_probs(h), full)
     targets[3] = IGNORE
-    expected = -whole[torch.arange(len(h)), targets.clamp(min=0)]
+    expected = -full[torch.arange(len(h)), targets.clamp(min=0)]
     expected[3] = 0
     torch.testing.assert_close(net.readout.nll(h, targets), expected)
     torch.testing.assert_close(net.readout.total(h, targets), expected.sum())
@@ -142,35 +142,35 @@ def test_log_probs_sum_to_one_and_match_nll(kind: str, order: int, size: int, mo
 def test_direct_connections_read_only_words_within_their_order() -> None:
     """The scores depend on the word n − 1 back only if the order is at least n."""
     for order in (1, 2, 3, 4):
-        net = network("full", order)
+        net = make_network("full", order)
         with torch.no_grad():
             net.readout.words.weight.zero_()  # the hidden layer is silent
-        ids = some(1)
-        last = net.readout.log_probs(read(net, ids)[-1:])
+        ids = draw_ids(1)
+        last = net.readout.log_probs(read_hidden(net, ids)[-1:])
         for back in range(1, 6):
             other = ids.clone()
             other[0, -back] = (other[0, -back] + 1) % V
-            same = torch.equal(net.readout.log_probs(read(net, other)[-1:]), last)
+            same = torch.equal(net.readout.log_probs(read_hidden(net, other)[-1:]), last)
             assert same == (back >= order), (order, back)
 
 
 @pytest.mark.parametrize("cls", [RNN, GRU, LSTM])
 @pytest.mark.parametrize("order", [1, 2, 4])
 def test_stepwise_reading_equals_reading_the_sequence(cls: Any, order: int) -> None:
-    net = network(order=order, cls=cls, layers=2).eval()
-    ids = some(3, 10)
+    net = make_network(order=order, cls=cls, layers=2).eval()
+    ids = draw_ids(3, 10)
     ids[:, 0] = net.vocabulary.begin
-    whole = net.readout.log_probs(read(net, ids)).view(3, 10, V)
+    full = net.readout.log_probs(read_hidden(net, ids)).view(3, 10, V)
     scores, _ = net.score(ids, torch.full((3,), 10), None)
     last, state = net.start(3)
     for t in range(9):
         log_p, state = net.step(last, state)
-        torch.testing.assert_close(log_p, whole[:, t])
+        torch.testing.assert_close(log_p, full[:, t])
         last = ids[:, t + 1]
         torch.testing.assert_close(scores[:, t], log_p.gather(1, last[:, None]).squeeze(1))
     first, state = net.hidden(Inputs(ids[:, :4]), None)
     rest, _ = net.hidden(Inputs(ids[:, 4:]), state)
-    torch.testing.assert_close(torch.cat([first[-1], rest[-1]], 1).flatten(0, 1), read(net, ids))
+    torch.testing.assert_close(torch.cat([first[-1], rest[-1]], 1).flatten(0, 1), read_hidden(net, ids))
 
 
 # ------------------------------------------------------------------------------------------------ learning
@@ -179,13 +179,13 @@ def test_stepwise_reading_equals_reading_the_sequence(cls: Any, order: int) -> N
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", [SIZE, 40])  # indices and values, converted to a dense gradient
 def test_gradients_equal_finite_differences(kind: str, size: int) -> None:
-    net = network(kind, 3, size).double()
+    net = make_network(kind, 3, size).double()
     net.readout.scale = 1.5
-    ids, targets = some(), some().flatten()
+    ids, targets = draw_ids(), draw_ids().flatten()
     weights = torch.linspace(0.5, 2, len(targets), dtype=torch.double)
 
     def cost() -> Tensor:
-        return (net.readout.nll(read(net, ids), targets) * weights).sum()
+        return (net.readout.nll(read_hidden(net, ids), targets) * weights).sum()
 
     cost().backward()
     table = net.readout.table
@@ -218,22 +218,22 @@ def test_direct_table_keeps_zeros_and_resumes_bit_identically(tmp_path: Path) ->
         "validate_every": 10,
     }  # fmt: skip
     ids, valid = draw_walk(19, 500), draw_walk(19, 200, seed=1)
-    whole, events = train_small_job(tmp_path / "whole", "rnn", model, 20, ids, valid, **phase)
-    asked = 0
+    uninterrupted, events = train_small_job(tmp_path / "whole", "rnn", model, 20, ids, valid, **phase)
+    call_count = 0
 
     def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked == 7
+        nonlocal call_count
+        call_count += 1
+        return call_count == 7
 
     list(run_gradient_phase(make_small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, stop=stop, **phase)))
     again, more = train_small_job(tmp_path / "cut", "rnn", model, 20, ids, valid, **phase)
     assert filter_events(more, "valid")[-1].values["valid"] == filter_events(events, "valid")[-1].values["valid"]
-    for name, value in whole.state_dict().items():
+    for name, value in uninterrupted.state_dict().items():
         assert torch.equal(value, again.state_dict()[name]), name
-    assert (whole.readout.table == 0).any()  # untouched entries stay zero and are not initialized with noise
-    loaded = type(whole).load(tmp_path / "whole", whole.config, whole.vocabulary)
-    assert torch.equal(loaded.readout.table, whole.readout.table)
+    assert (uninterrupted.readout.table == 0).any()  # untouched entries stay zero and are not initialized with noise
+    loaded = type(uninterrupted).load(tmp_path / "whole", uninterrupted.config, uninterrupted.vocabulary)
+    assert torch.equal(loaded.readout.table, uninterrupted.readout.table)
 
 
 def test_direct_connections_let_one_unit_learn_trigrams(tmp_path: Path) -> None:
@@ -272,26 +272,29 @@ def test_network_without_direct_has_no_extra_parameters() -> None:
         "readout.weight", "readout.bias",
     }  # fmt: skip
     assert isinstance(net.initial(2), tuple)
-    assert net.hidden(Inputs(some()), None)[0][-1].shape[-1] == WIDTH
+    assert net.hidden(Inputs(draw_ids()), None)[0][-1].shape[-1] == WIDTH
 
 
 def test_embeddings_and_cache_ignore_direct_connections() -> None:
-    net, plain = network("full").eval(), RNN(RNN.Config(width=WIDTH), Vocabulary(V, begin=0)).eval()
+    net, plain = make_network("full").eval(), RNN(RNN.Config(width=WIDTH), Vocabulary(V, begin=0)).eval()
     plain.load_state_dict({n.replace("readout.words", "readout"): t for n, t in net.state_dict().items()
                            if n not in ("readout.table", "readout.prepared")})  # fmt: skip
     with torch.no_grad():
         net.readout.table.zero_()
-    layers, _ = net.encode(Inputs(some()))
+    layers, _ = net.encode(Inputs(draw_ids()))
     assert [layer.shape[-1] for layer in layers] == net.widths
-    torch.testing.assert_close(layers[-1], plain.encode(Inputs(some()))[0][-1], rtol=0, atol=0)
-    assert torch.equal(read(net, some()) @ read(net, some()).t(), read(plain, some()) @ read(plain, some()).t())
+    torch.testing.assert_close(layers[-1], plain.encode(Inputs(draw_ids()))[0][-1], rtol=0, atol=0)
+    assert torch.equal(
+        read_hidden(net, draw_ids()) @ read_hidden(net, draw_ids()).t(),
+        read_hidden(plain, draw_ids()) @ read_hidden(plain, draw_ids()).t(),
+    )
     cache = CacheSettings(0.3, 1.0, 50)
-    found, expected = (cache_nats(read_text(n, TEXT[:100], block=30), cache)[0] for n in (net, plain))
-    np.testing.assert_allclose(found, expected, rtol=1e-6)
+    results, expected = (cache_nats(read_text(n, TEXT[:100], block=30), cache)[0] for n in (net, plain))
+    np.testing.assert_allclose(results, expected, rtol=1e-6)
 
 
 def test_dynamic_evaluation_updates_the_direct_table() -> None:
-    net = network("classes").eval()
+    net = make_network("classes").eval()
     before = net.readout.table.detach().clone()
     statistics = collect_statistics(net, TEXT, length=5)
     for given, gradients in (
@@ -306,13 +309,13 @@ def test_dynamic_evaluation_updates_the_direct_table() -> None:
 
 
 def test_autocast_keeps_word_ids_exact() -> None:
-    net = network("classes", order=3)
-    ids = some()
+    net = make_network("classes", order=3)
+    ids = draw_ids()
     with torch.autocast("cpu", torch.bfloat16):
-        h = read(net, ids)
+        h = read_hidden(net, ids)
         _, keys = net.readout._split(h)
         assert torch.isfinite(net.readout.total(h, ids.flatten()))
-    assert torch.equal(keys, net.readout._split(read(net, ids))[1])
+    assert torch.equal(keys, net.readout._split(read_hidden(net, ids))[1])
     large = DirectConnections(net.readout.words, V, order=3)  # ids as large as in real vocabularies
     ids = torch.tensor([[500_000, (1 << 24) - 2]])
     h, _ = large.append_words(torch.zeros(1, 2, WIDTH), ids, large.begin(1))

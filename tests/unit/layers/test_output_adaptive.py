@@ -16,7 +16,7 @@ from tests.support.errors import raises
 WIDTH, SIZE = 16, 30
 
 
-def rows(number: int = 40) -> tuple[Tensor, Tensor]:
+def draw_rows(number: int = 40) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(1)
     return torch.randn(number, WIDTH, generator=g), torch.randint(SIZE, (number,), generator=g)
 
@@ -30,7 +30,7 @@ def test_adaptive_softmax_equals_torch(bias: bool, few: bool, monkeypatch: pytes
     names = {"head.weight": "head_weight", "head.bias": "head_bias"}
     weights = {names.get(name, name): t for name, t in peer.state_dict().items()}
     layer.load_state_dict({**layer.state_dict(), **weights})
-    h, targets = rows()
+    h, targets = draw_rows()
     torch.testing.assert_close(layer.log_probs(h), peer.log_prob(h))
     torch.testing.assert_close(-layer.nll(h, targets), peer(h, targets).output)
     x, y = h.clone().requires_grad_(), h.clone().requires_grad_()
@@ -44,7 +44,7 @@ def test_adaptive_softmax_equals_torch(bias: bool, few: bool, monkeypatch: pytes
 def test_adaptive_softmax_without_tail_equals_full_softmax() -> None:
     layer, full = AdaptiveSoftmax(WIDTH, SIZE, [], bias=True), FullSoftmax(WIDTH, SIZE)
     full.load_state_dict({"weight": layer.head_weight, "bias": layer.head_bias})
-    h, targets = rows()
+    h, targets = draw_rows()
     torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
     torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
 
@@ -53,7 +53,7 @@ def test_adaptive_softmax_puts_frequent_words_into_the_head() -> None:
     layer = AdaptiveSoftmax(WIDTH, SIZE, [2, 4])
     layer.fit_vocabulary(np.array([29] * 5 + [7] * 4 + [3] * 2))
     assert layer.place[[29, 7, 3, 0]].tolist() == [0, 1, 2, 3]
-    h, _ = rows(1)
+    h, _ = draw_rows(1)
     head = torch.log_softmax(h @ layer.head_weight.t(), -1)
     torch.testing.assert_close(layer.log_probs(h)[:, [29, 7]], head[:, :2])
 

@@ -30,8 +30,8 @@ SMALL = {"filters": [[1, 3], [2, 4]], "character_width": 5, "highway": 1}
 
 
 def test_spell_vocabulary_adds_begin_and_end_characters() -> None:
-    found = spell_vocabulary(WORDS, 50, 2)
-    assert found.tolist() == [
+    result = spell_vocabulary(WORDS, 50, 2)
+    assert result.tolist() == [
         [BEGIN, OTHERS, END, *[PADDING] * 7],  # each special token has a character of its own
         [BEGIN, OTHERS + 1, END, *[PADDING] * 7],
         [BEGIN, 32, 97, END, *[PADDING] * 6],
@@ -73,7 +73,7 @@ def test_char_cnn_of_a_word_is_independent_of_other_words() -> None:
 
 
 @pytest.fixture
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def computed_words(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Record how many word vectors each call computes."""
     calls: list[int] = []
     forward = CharacterCNN.forward
@@ -82,7 +82,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @torch.no_grad()
-def test_char_softmax_computes_its_table_once_in_evaluation(counted: list[int]) -> None:
+def test_char_softmax_computes_its_table_once_in_evaluation(computed_words: list[int]) -> None:
     layer = CharSoftmax(6, WORDS, **SMALL, correction=2).eval()  # type: ignore[arg-type]
     h, targets = torch.randn(3, 6), torch.tensor([0, 1, 2])
     for _ in range(3):
@@ -90,7 +90,7 @@ def test_char_softmax_computes_its_table_once_in_evaluation(counted: list[int]) 
         layer.log_probs(h)
     with torch.inference_mode():
         layer.log_probs(h)
-    assert sum(counted) == 5
+    assert sum(computed_words) == 5
 
 
 @pytest.mark.parametrize("way", ["step", "load", "swap", "copy", "mode"])
@@ -123,12 +123,12 @@ def test_char_softmax_recomputes_its_table_when_weights_change(way: str) -> None
         torch.testing.assert_close(after, layer.log_probs(h))
 
 
-def test_sampled_char_softmax_computes_only_needed_words(counted: list[int]) -> None:
+def test_sampled_char_softmax_computes_only_needed_words(computed_words: list[int]) -> None:
     words = Vocabulary(500, 0, {}, pieces=[b" " + str(i).encode() for i in range(500)])
     layer = make_readout(6, words, {"kind": "spelled", "samples": 10, **SMALL})
     layer.total(torch.randn(3, 6), torch.tensor([1, 2, 3])).backward()
-    assert len(counted) == 1
-    assert counted[0] <= 13
+    assert len(computed_words) == 1
+    assert computed_words[0] <= 13
 
 
 def test_char_cnn_with_invalid_setting_raises() -> None:

@@ -18,7 +18,7 @@ from tests.support.errors import raises
 WIDTH, SIZE = 5, 12
 
 
-def rows(number: int = 8) -> tuple[Tensor, Tensor]:
+def draw_rows(number: int = 8) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(1)
     return torch.randn(number, WIDTH, generator=g), torch.randint(SIZE, (number,), generator=g)
 
@@ -28,7 +28,7 @@ def test_class_softmax_of_one_class_equals_full_softmax() -> None:
     with torch.no_grad():
         full.weight.copy_(layer.word_weight[layer.place])
         full.bias.copy_(layer.word_bias[layer.place])  # type: ignore[union-attr]
-    h, targets = rows()
+    h, targets = draw_rows()
     torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
     torch.testing.assert_close(layer.log_probs(h), full.log_probs(h))
 
@@ -38,14 +38,14 @@ def test_class_softmax_of_one_word_per_class_equals_full_softmax() -> None:
     with torch.no_grad():
         full.weight.copy_(layer.class_weight[layer.classes_of])
         full.bias.copy_(layer.class_bias[layer.classes_of])  # type: ignore[union-attr]
-    h, targets = rows()
+    h, targets = draw_rows()
     torch.testing.assert_close(layer.nll(h, targets), full.nll(h, targets))
 
 
 def test_class_softmax_equals_product_of_two_softmaxes() -> None:
     layer = ClassSoftmax(WIDTH, SIZE, classes=3)
     layer.fit_vocabulary(np.array([7, 7, 7, 2, 2, 9, 0, 1, 3]))
-    h, _ = rows(3)
+    h, _ = draw_rows(3)
     p_class = torch.softmax(F.linear(h, layer.class_weight, layer.class_bias), -1)
     log_p = layer.log_probs(h)
     for word in range(SIZE):
@@ -95,18 +95,18 @@ def test_bigrams_returns_sparse_counts() -> None:
     assert counts.tolist() == [2, 1, 1, 1]
 
 
-def kinds_of_words(length: int = 3000) -> tuple[np.ndarray, np.ndarray]:
+def draw_alternating_words(length: int = 3000) -> tuple[np.ndarray, np.ndarray]:
     """Draw a text in which words of three kinds alternate: 0–3, then 4–7, then 8–11."""
     rng = np.random.default_rng(0)
     return np.arange(length) % 3 * 4 + rng.integers(4, size=length), np.arange(12) // 4
 
 
 def test_exchange_groups_words_with_similar_contexts() -> None:
-    ids, kinds = kinds_of_words()
+    ids, kinds = draw_alternating_words()
     shuffle = np.random.default_rng(1).permutation(12)
-    found = exchange(shuffle[ids], np.arange(12) % 3, 3, sweeps=10)
+    result = exchange(shuffle[ids], np.arange(12) % 3, 3, sweeps=10)
     groups = {frozenset(shuffle[kinds == k].tolist()) for k in range(3)}
-    assert {frozenset(np.flatnonzero(found == k).tolist()) for k in range(3)} == groups
+    assert {frozenset(np.flatnonzero(result == k).tolist()) for k in range(3)} == groups
 
 
 def test_exchange_reaches_a_local_optimum() -> None:
@@ -129,5 +129,5 @@ def test_exchange_reaches_a_local_optimum() -> None:
 
 def test_exchange_leaves_no_class_empty() -> None:
     ids = np.random.default_rng(3).integers(6, size=500)
-    found = exchange(ids, np.arange(6) % 5, 5, 20)
-    assert len(set(found.tolist())) == 5
+    result = exchange(ids, np.arange(6) % 5, 5, 20)
+    assert len(set(result.tolist())) == 5

@@ -14,7 +14,7 @@ from nextword.layers.output.hierarchical import HierarchicalSoftmax, balanced, d
 from nextword.layers.output.softmax import FullSoftmax
 
 
-def codes(parent: np.ndarray, right: np.ndarray) -> list[str]:
+def list_codes(parent: np.ndarray, right: np.ndarray) -> list[str]:
     starts, _, signs = paths(parent, right, depths(parent))
     return ["".join("LR"[int(s < 0)] for s in signs[a:b]) for a, b in pairwise(starts)]
 
@@ -23,9 +23,9 @@ def test_huffman_tree_equals_hand_computation() -> None:
     """Of 5 2 1 1 the two ones are merged first, then with 2, then with 5."""
     parent, right = huffman(np.array([5, 2, 1, 1]))
     assert parent.tolist() == [6, 5, 4, 4, 5, 6, 6]
-    found = codes(parent, right)
-    assert [len(code) for code in found] == [1, 2, 3, 3]
-    assert len(set(found)) == 4
+    results = list_codes(parent, right)
+    assert [len(code) for code in results] == [1, 2, 3, 3]
+    assert len(set(results)) == 4
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -44,16 +44,16 @@ def test_huffman_paths_have_minimal_expected_length(seed: int) -> None:
 
 @pytest.mark.parametrize("size", [2, 3, 7, 8, 9, 100])
 def test_balanced_tree_has_minimal_depth_and_prefix_free_codes(size: int) -> None:
-    found = codes(*balanced(size))
-    assert max(map(len, found)) == int(np.ceil(np.log2(size)))
-    for a, b in pairwise(sorted(found)):
+    result = list_codes(*balanced(size))
+    assert max(map(len, result)) == int(np.ceil(np.log2(size)))
+    for a, b in pairwise(sorted(result)):
         assert not b.startswith(a)
 
 
 def test_hierarchical_softmax_of_two_words_equals_full_softmax() -> None:
     layer, full = HierarchicalSoftmax(5, 2), FullSoftmax(5, 2)
     with torch.no_grad():  # p(left) = σ(z₀ − z₁)
-        left = 0 if codes(layer.parent.numpy(), layer.right.numpy())[0] == "L" else 1
+        left = 0 if list_codes(layer.parent.numpy(), layer.right.numpy())[0] == "L" else 1
         full.weight[1 - left].zero_()
         full.bias[1 - left] = 0.0  # type: ignore[index]
         full.weight[left] = layer.weight[0]

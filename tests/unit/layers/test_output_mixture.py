@@ -46,11 +46,14 @@ def test_mixture_of_softmaxes_equals_formula_of_the_paper() -> None:
 def test_mixture_log_probs_have_a_rank_above_the_width() -> None:
     torch.manual_seed(0)
     h = 3 * torch.randn(40, WIDTH).double()
-    one, many = MixtureOfSoftmaxes(WIDTH, SIZE, experts=1).double(), MixtureOfSoftmaxes(WIDTH, SIZE, experts=4).double()
-    for layer in (one, many):
+    single, many = (
+        MixtureOfSoftmaxes(WIDTH, SIZE, experts=1).double(),
+        MixtureOfSoftmaxes(WIDTH, SIZE, experts=4).double(),
+    )
+    for layer in (single, many):
         nn.init.normal_(layer.words.matrix)
         nn.init.normal_(layer.latent.weight)
-    rank = [int(torch.linalg.matrix_rank(layer.log_probs(h), rtol=1e-6)) for layer in (one, many)]
+    rank = [int(torch.linalg.matrix_rank(layer.log_probs(h), rtol=1e-6)) for layer in (single, many)]
     assert rank[0] <= WIDTH + 2  # D, the bias, and the normalizer
     assert rank[1] == SIZE
 
@@ -69,9 +72,9 @@ def test_mixture_drops_the_same_latents_at_every_step_of_a_row() -> None:
     rows, time, experts, latent = 3, 5, 2, 40
     layer = MixtureOfSoftmaxes(WIDTH, SIZE, experts, latent, dropout=0.29)
     h = torch.randn(rows * time, WIDTH)
-    whole = layer.eval()._experts(h)[1]
+    full = layer.eval()._experts(h)[1]
     layer.train().rows = rows
-    kept = (layer._experts(h)[1] / whole).detach().view(rows, time, experts, latent)
+    kept = (layer._experts(h)[1] / full).detach().view(rows, time, experts, latent)
     torch.testing.assert_close(kept, kept[:, :1].expand_as(kept), rtol=1e-4, atol=1e-4)
     scale = torch.tensor([0.0, 1 / 0.71])
     assert ((kept[..., None] - scale).abs().min(-1).values < 1e-4).all()  # dropped, or scaled to keep the mean
@@ -104,7 +107,7 @@ def test_network_passes_the_number_of_rows_to_the_mixture() -> None:
     assert all(p.grad is not None and p.grad.isfinite().all() for p in network.parameters())
 
 
-def totals_gradients(
+def compute_gradients(
     layer: MixtureOfSoftmaxes, h: torch.Tensor, total: Callable[[], torch.Tensor]
 ) -> list[torch.Tensor]:
     value = total()
@@ -122,12 +125,12 @@ def test_mixture_total_in_16_bits_on_gpu_equals_float32(dropout: float) -> None:
     targets[5] = IGNORE
     layer.rows = 4
     if not dropout:  # two data types may draw different masks
-        found = []
+        result = []
         for narrow in (True, False):
             with torch.autocast("cuda", torch.bfloat16, enabled=narrow):
-                found.append(totals_gradients(layer, h, lambda: layer.total(h, targets)))
-        torch.testing.assert_close(found[0][0], found[1][0], rtol=3e-3, atol=0)
-        for a, b in zip(found[0][1:], found[1][1:], strict=True):
+                result.append(compute_gradients(layer, h, lambda: layer.total(h, targets)))
+        torch.testing.assert_close(result[0][0], result[1][0], rtol=3e-3, atol=0)
+        for a, b in zip(result[0][1:], result[1][1:], strict=True):
             assert (a - b).norm() < 0.03 * b.norm()
     with torch.autocast("cuda", torch.bfloat16):
         layer.total(h, targets)  # initializes the libraries

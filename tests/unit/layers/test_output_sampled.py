@@ -18,7 +18,7 @@ WIDTH, SIZE = 5, 14
 TEXT = np.repeat(np.arange(SIZE), np.arange(SIZE) ** 2)  # id 13 is the most frequent, id 0 never occurs
 
 
-def rows(number: int = 9) -> tuple[Tensor, Tensor]:
+def draw_rows(number: int = 9) -> tuple[Tensor, Tensor]:
     g = torch.Generator().manual_seed(1)
     return torch.randn(number, WIDTH, generator=g), torch.randint(SIZE, (number,), generator=g)
 
@@ -47,13 +47,13 @@ def test_proposal_probabilities_equal_hand_computation() -> None:
 def test_sampled_softmax_of_all_words_equals_full_softmax() -> None:
     full = FullSoftmax(WIDTH, SIZE)
     layer = SampledSoftmax(full, SIZE, samples=SIZE)
-    h, targets = rows()
+    h, targets = draw_rows()
     x, y = h.clone().requires_grad_(), h.clone().requires_grad_()
     ours, exact = layer.train().total(x, targets), full.total(y, targets)
     torch.testing.assert_close(ours, exact)
-    found = torch.autograd.grad(ours, [x, full.weight, full.bias])  # type: ignore[list-item]
+    result = torch.autograd.grad(ours, [x, full.weight, full.bias])  # type: ignore[list-item]
     wanted = torch.autograd.grad(exact, [y, full.weight, full.bias])  # type: ignore[list-item]
-    for a, b in zip(found, wanted, strict=True):
+    for a, b in zip(result, wanted, strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -64,7 +64,7 @@ def test_sampled_softmax_equals_row_by_row_computation(monkeypatch: pytest.Monke
     layer.fit_vocabulary(TEXT)
     drawn = [13, 2, 13, 5]
     monkeypatch.setattr(layer.proposal, "draw", lambda number: torch.tensor(drawn)[:number])
-    h, targets = rows()
+    h, targets = draw_rows()
     targets[0] = 2  # also sampled
     z = full.logits(h) - torch.log(1 - (1 - layer.proposal.q) ** 4)
     expected = torch.zeros(())
@@ -82,7 +82,7 @@ def test_nce_equals_row_by_row_computation(monkeypatch: pytest.MonkeyPatch) -> N
     layer.fit_vocabulary(TEXT)
     drawn = [13, 2, 13, 5]
     monkeypatch.setattr(layer.proposal, "draw", lambda number: torch.tensor(drawn)[:number])
-    h, targets = rows()
+    h, targets = draw_rows()
     targets[0] = 2
     p, noise = full.logits(h).exp() / SIZE, 4 * layer.proposal.q
     expected = torch.zeros(())
@@ -110,8 +110,8 @@ def test_sampled_softmax_and_nce_learn_the_true_distribution(contrastive: bool, 
         optimizer.zero_grad()
         (layer.total(torch.ones(256, 1), targets) / 256).backward()
         optimizer.step()
-    found = layer.log_probs(torch.ones(1, 1))[0].detach()
-    divergence = float((truth * (truth.log() - found)).sum())
+    result = layer.log_probs(torch.ones(1, 1))[0].detach()
+    divergence = float((truth * (truth.log() - result)).sum())
     uniform = float((truth * (truth.log() + math.log(SIZE))).sum())
     assert divergence < 0.06 < 0.2 < uniform
     if contrastive:  # NCE assumes this normalizer
@@ -119,11 +119,11 @@ def test_sampled_softmax_and_nce_learn_the_true_distribution(contrastive: bool, 
 
 
 def test_sampled_softmax_reads_only_needed_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    inputs = []
     full = FullSoftmax(WIDTH, 10_000)
     layer = SampledSoftmax(full, 10_000, samples=20)
     read = F.embedding
-    monkeypatch.setattr(sampling.F, "embedding", lambda ids, matrix: asked.append(len(ids)) or read(ids, matrix))
-    h, targets = rows()
+    monkeypatch.setattr(sampling.F, "embedding", lambda ids, matrix: inputs.append(len(ids)) or read(ids, matrix))
+    h, targets = draw_rows()
     layer.total(h, targets)
-    assert asked[0] <= 20 + len(targets)
+    assert inputs[0] <= 20 + len(targets)

@@ -51,18 +51,18 @@ def test_readout_trains_saves_and_loads(kind: str, tmp_path: Path) -> None:
     ids = torch.from_numpy(valid[:50].astype(np.int64))[None]
     lengths = torch.tensor([50])
     expected, _ = network.score(ids, lengths, None)
-    found, _ = loaded.score(ids, lengths, None)
-    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    result, _ = loaded.score(ids, lengths, None)
+    torch.testing.assert_close(result, expected, rtol=0, atol=0)
 
 
 @pytest.mark.parametrize("kind", ["classes", "sampled"])
 def test_interrupted_run_resumes_bit_identically(kind: str, tmp_path: Path) -> None:
-    model, asked = {"width": 8, "readout": READOUTS[kind]}, 0
+    model, inputs = {"width": 8, "readout": READOUTS[kind]}, 0
 
     def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked == 17
+        nonlocal inputs
+        inputs += 1
+        return inputs == 17
 
     data = (draw_walk(SIZE - 1, 2000), draw_walk(SIZE - 1, 600, seed=1))
     phase = {**PHASE, "log_every": 1, "steps": 30}

@@ -100,9 +100,9 @@ def test_convert_to_int8_keeps_scores_and_twice_raises(tmp_path: Path) -> None:
     job = make_small_job(tmp_path / "run", "gpt2", SHAPE, 257, draw_walk(256, 300), None, **phase)
     list(run_gradient_phase(job))
     job.run.seal(finished=True)
-    made = convert(tmp_path / "run", tmp_path / "small", ["model.bits=8"])
-    assert made.facts["model"]["bits"] == 8
-    assert made.size < 0.6 * sum(p.stat().st_size for p in (tmp_path / "run").iterdir() if p.is_file())
+    conversion = convert(tmp_path / "run", tmp_path / "small", ["model.bits=8"])
+    assert conversion.facts["model"]["bits"] == 8
+    assert conversion.size < 0.6 * sum(p.stat().st_size for p in (tmp_path / "run").iterdir() if p.is_file())
     wide, narrowed = (nextword.load(tmp_path / name, "cpu") for name in ("run", "small"))
     assert narrowed.parameters == wide.parameters
     assert narrowed.score("some text").nats == pytest.approx(wide.score("some text").nats, rel=0.01)

@@ -19,8 +19,8 @@ def test_run_padded_never_reads_padding() -> None:
     layer = nn.GRU(5, 7, batch_first=True, bidirectional=True)
     x = torch.randn(4, 9, 5)
     other = torch.where(torch.arange(9)[None, :, None] < LENGTHS[:, None, None], x, 100 * torch.randn(4, 9, 5))
-    for one, two in zip(*(nested(run_padded(layer, each, LENGTHS)) for each in (x, other)), strict=True):
-        assert torch.equal(one, two)
+    for actual, expected in zip(*(nested(run_padded(layer, each, LENGTHS)) for each in (x, other)), strict=True):
+        assert torch.equal(actual, expected)
 
 
 def nested(found: tuple[torch.Tensor, tuple[torch.Tensor, ...]]) -> list[torch.Tensor]:
@@ -36,12 +36,12 @@ def test_projection_suppresses_only_its_own_warning() -> None:
     layer, before, always = BiLSTM(3, 6, 2), list(warnings.filters), torch.is_warn_always_enabled()
     torch.set_warn_always(True)  # otherwise torch warns once per process
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             layer(torch.randn(2, 4, 3), torch.ones(2, 4, dtype=torch.bool))
-            assert said == []
+            assert caught == []
             layer.lstm(torch.randn(2, 4, 3))
-            assert any("projections" in str(one.message) for one in said)
+            assert any("projections" in str(warning.message) for warning in caught)
     finally:
         torch.set_warn_always(always)
     assert warnings.filters == before

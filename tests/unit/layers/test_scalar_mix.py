@@ -35,11 +35,11 @@ def test_scalar_mix_normalizes_over_tokens_without_padding() -> None:
     padding = torch.tensor([[True, False]])
     mixed = ScalarMix(1, norm=True)(LAYERS[:1], padding)
     torch.testing.assert_close(mixed[0, 0], torch.tensor([-1.0, 1.0]))
-    whole = ScalarMix(1, norm=True)(LAYERS[:1])
-    torch.testing.assert_close(whole.mean(), torch.tensor(0.0))
-    torch.testing.assert_close(whole.var(correction=0), torch.tensor(1.0))
+    full = ScalarMix(1, norm=True)(LAYERS[:1])
+    torch.testing.assert_close(full.mean(), torch.tensor(0.0))
+    torch.testing.assert_close(full.var(correction=0), torch.tensor(1.0))
     everywhere = ScalarMix(1, norm=True)(LAYERS[:1], torch.ones(1, 2, dtype=torch.bool))
-    torch.testing.assert_close(everywhere, whole)
+    torch.testing.assert_close(everywhere, full)
 
 
 def test_scalar_mix_ignores_padding() -> None:

@@ -15,13 +15,13 @@ FAMILY = ("bert/", "roberta/", "albert/", "xlnet/")
 RELEASED = [n for n in recipe_names() if n.startswith(FAMILY) and load_recipe(n).reported.get("parameters")]
 
 
-def counted(recipe: Recipe, **more: Any) -> int:
+def count_parameters(recipe: Recipe, **more: Any) -> int:
     cls = model_class(recipe.slug)
     with torch.device("meta"):
         return cls(cls.Config(**{**recipe.model, **more}), Vocabulary(recipe.tokenizer["size"], 0)).num_parameters()
 
 
-def theirs(recipe: Recipe) -> int:
+def count_transformers_parameters(recipe: Recipe) -> int:
     """Count the parameters of the same model in transformers."""
     transformers = pytest.importorskip("transformers")
     model = recipe.model
@@ -56,7 +56,7 @@ def test_all_published_sizes_have_a_recipe() -> None:
 def test_parameter_count_equals_released_weights(name: str) -> None:
     recipe = load_recipe(name)
     unused = 2 * recipe.model["width"] if recipe.slug == "roberta" else 0  # positions there start at 2
-    assert counted(recipe) == recipe.reported["parameters"] == theirs(recipe) - unused
+    assert count_parameters(recipe) == recipe.reported["parameters"] == count_transformers_parameters(recipe) - unused
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_parameter_count_equals_released_weights(name: str) -> None:
 )
 def test_parameter_count_of_shared_layers_equals_table_4_of_albert(share: str, narrow: int, wide: int) -> None:
     recipe = load_recipe("albert/base")
-    assert counted(recipe, sharing=share) / 1e6 == pytest.approx(narrow, abs=1.0)
-    assert counted(recipe, sharing=share, embedding=768) / 1e6 == pytest.approx(
+    assert count_parameters(recipe, sharing=share) / 1e6 == pytest.approx(narrow, abs=1.0)
+    assert count_parameters(recipe, sharing=share, embedding=768) / 1e6 == pytest.approx(
         wide, abs=2.5
     )  # the paper does not count heads

@@ -48,22 +48,22 @@ SMALL: dict[str, Any] = {
 TAGS = ("O", "B-X", "E-X", "I-X", "S-X")
 
 
-def tokenizer() -> Any:
+def make_tokenizer() -> Any:
     return train_tokenizer(SPEC, [" ".join(words) for words in WORDS[:2]])
 
 
-def network(**more: Any) -> Tagger:
+def make_network(**more: Any) -> Tagger:
     torch.manual_seed(0)
-    return Tagger(TaggerConfig(**SMALL | more), vocabulary(tokenizer(), spellings=True)).eval()
+    return Tagger(TaggerConfig(**SMALL | more), vocabulary(make_tokenizer(), spellings=True)).eval()
 
 
-def headed(encoder: Any, **more: Any) -> TagHead:
+def make_head(encoder: Any, **more: Any) -> TagHead:
     torch.manual_seed(1)
     return TagHead(encoder, TaggingConfig(labels=TAGS, scheme="BIOES", **{"classifier": "crf"} | more)).eval()
 
 
-def batch_of(encoder: Any, some: list[list[str]], features: np.ndarray | None = None) -> Any:
-    text, cut = encode_sentences(encoder, tokenizer(), some)
+def make_batch(encoder: Any, some: list[list[str]], features: np.ndarray | None = None) -> Any:
+    text, cut = encode_sentences(encoder, make_tokenizer(), some)
     assert cut == 0
     return SentenceBatches().batch(replace(text, features=features), np.arange(len(some)), 0)
 
@@ -72,13 +72,13 @@ def batch_of(encoder: Any, some: list[list[str]], features: np.ndarray | None = 
 
 
 def test_lexicon_of_words_never_splits_and_normalizes_digits() -> None:
-    found = train_tokenizer({**SPEC, "size": 20}, ["won't in 1996-08-22 , 12.50 U.S.-led"], words=["1996", "in"])
-    assert isinstance(found, Lexicon)
-    assert len(found.encode("won't well-known U.S.-led").ids) == 3
-    ids = found.encode("2001-12-31 99.99 1996 1997").ids.tolist()
+    lexicon = train_tokenizer({**SPEC, "size": 20}, ["won't in 1996-08-22 , 12.50 U.S.-led"], words=["1996", "in"])
+    assert isinstance(lexicon, Lexicon)
+    assert len(lexicon.encode("won't well-known U.S.-led").ids) == 3
+    ids = lexicon.encode("2001-12-31 99.99 1996 1997").ids.tolist()
     assert 0 not in ids[:3]
     assert ids[3] == 0  # the shape 0000 is unknown, and 1996 is in the vocabulary
-    assert found.split_words("He can't, in 1996.") == ["He", "ca", "n't", ",", "in", "1996", "."]
+    assert lexicon.split_words("He can't, in 1996.") == ["He", "ca", "n't", ",", "in", "1996", "."]
     assert train_tokenizer({"kind": "lexicon", "size": 20}, ["a b"]).content()["nextword"].keys() == {
         *("version", "kind", "lower")
     }
@@ -91,8 +91,8 @@ def test_character_encoder_is_independent_of_other_words(kind: str) -> None:
     words = ["a", "EU", "Baghdad", "internationalisation"]
     together = layer(torch.from_numpy(word_characters(words, 30)))
     assert together.shape == (4, layer.width)
-    for word, one in zip(words, together, strict=True):
-        torch.testing.assert_close(layer(torch.from_numpy(word_characters([word], 30)))[0], one)
+    for word, item in zip(words, together, strict=True):
+        torch.testing.assert_close(layer(torch.from_numpy(word_characters([word], 30)))[0], item)
     for a in range(4):
         for b in range(a):
             assert not torch.allclose(together[a], together[b])
@@ -100,8 +100,8 @@ def test_character_encoder_is_independent_of_other_words(kind: str) -> None:
 
 def test_capitalization_classifies_words() -> None:
     words = ["call", "German", "EU", "McDonald", "eBay", "1996", "A", "U.N.", "I'm", "."]
-    found = capitalization(torch.from_numpy(word_characters(words, 30))).tolist()
-    assert found == [LOWER, INITIAL, UPPER, MIXED, MIXED, NO_LETTERS, INITIAL, UPPER, INITIAL, NO_LETTERS]
+    result = capitalization(torch.from_numpy(word_characters(words, 30))).tolist()
+    assert result == [LOWER, INITIAL, UPPER, MIXED, MIXED, NO_LETTERS, INITIAL, UPPER, INITIAL, NO_LETTERS]
 
 
 # ------------------------------------------------------------------------------------------------ the network
@@ -118,27 +118,27 @@ def test_capitalization_classifies_words() -> None:
     ],
 )
 def test_batched_sentences_equal_single_sentences(more: dict[str, Any]) -> None:
-    encoder = network(**more)
-    layers, _ = encoder.encode(batch_of(encoder, WORDS).inputs)
+    encoder = make_network(**more)
+    layers, _ = encoder.encode(make_batch(encoder, WORDS).inputs)
     assert [layer.shape[-1] for layer in layers] == encoder.widths
     for i, words in enumerate(WORDS):
-        alone, _ = encoder.encode(batch_of(encoder, [words]).inputs)
+        alone, _ = encoder.encode(make_batch(encoder, [words]).inputs)
         for a, b in zip(alone, layers, strict=True):
             torch.testing.assert_close(a[0], b[i, : len(words)], rtol=1e-4, atol=1e-5)
 
 
 def test_every_word_depends_on_both_sides() -> None:
-    encoder = network()
-    before = encoder.encode(batch_of(encoder, [WORDS[0]]).inputs)[0][-1][0]
+    encoder = make_network()
+    before = encoder.encode(make_batch(encoder, [WORDS[0]]).inputs)[0][-1][0]
     for at in range(5):
         words = list(WORDS[0])
         words[at] = "Peter"
-        after = encoder.encode(batch_of(encoder, [words]).inputs)[0][-1][0]
+        after = encoder.encode(make_batch(encoder, [words]).inputs)[0][-1][0]
         assert ((before - after).abs().amax(1) > 1e-7).all()
 
 
 def test_dropout_mask_is_constant_over_a_sentence() -> None:
-    encoder = network(dropout=0.5).train()
+    encoder = make_network(dropout=0.5).train()
     dropped = encoder._drop(torch.ones(3, 4, 200))
     assert (dropped == dropped[:, :1]).all()
     assert not (dropped[0] == dropped[1]).all()
@@ -151,8 +151,8 @@ def test_pretrained_vectors_are_loaded_and_missing_ones_are_zero(tmp_path: Path)
     encoder = Tagger(config, vocabulary(known, spellings=True))
     encoder.load_pretrained_embeddings()
     assert encoder.embedding is not None
-    found = encoder.embedding.weight[torch.from_numpy(known.encode("German call seldom never").ids)]
-    assert found.tolist() == [[1, 2, 3], [0, 0, 0], [4, 5, 6], [0, 0, 0]]
+    result = encoder.embedding.weight[torch.from_numpy(known.encode("German call seldom never").ids)]
+    assert result.tolist() == [[1, 2, 3], [0, 0, 0], [4, 5, 6], [0, 0, 0]]
     assert not encoder.embedding.weight.requires_grad
     with raises(InvalidSetting, key="vector_width"):
         Tagger(replace(config, vector_width=5), vocabulary(known, spellings=True)).load_pretrained_embeddings()
@@ -177,7 +177,7 @@ def test_tokenizer_that_splits_words_raises() -> None:
     with raises(InvalidSetting, key="tokenizer.kind"):
         encode_sentences(encoder, known, WORDS)
     with pytest.raises(DataError):
-        encode_sentences(network(), tokenizer(), [["a"], []])
+        encode_sentences(make_network(), make_tokenizer(), [["a"], []])
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_tokenizer_that_splits_words_raises() -> None:
 )
 def test_invalid_setting_raises(more: dict[str, Any], key: str) -> None:
     with raises(InvalidSetting, key=key):
-        network(**more)
+        make_network(**more)
 
 
 # ------------------------------------------------------------------------------------------------ vectors in context
@@ -215,10 +215,10 @@ def test_scalar_mix_equals_formula() -> None:
 @pytest.mark.parametrize("place", ["input", "output", "both"])
 def test_contextual_vectors_enter_at_the_configured_place(place: str) -> None:
     more = {"contextual": "runs/x", "contextual_layers": 2, "contextual_width": 6, "contextual_place": place}
-    encoder = network(**more)
+    encoder = make_network(**more)
     assert sorted(encoder.mixes) == sorted({"input", "output"} if place == "both" else {place})
     given = np.random.default_rng(0).normal(size=(2, sum(map(len, WORDS)), 6)).astype(np.float16)
-    batch = batch_of(encoder, WORDS, given)
+    batch = make_batch(encoder, WORDS, given)
     assert batch.inputs.features.shape == (2, 4, 5, 6)
     layers, _ = encoder.encode(batch.inputs)
     assert [layer.shape[-1] for layer in layers] == encoder.widths
@@ -226,9 +226,9 @@ def test_contextual_vectors_enter_at_the_configured_place(place: str) -> None:
     at = layers[0] if place != "output" else layers[-1]
     torch.testing.assert_close(at[0, :5, -6:], mixed, rtol=1e-3, atol=1e-3)
     with pytest.raises(DataError):
-        encoder.encode(batch_of(encoder, WORDS).inputs)
+        encoder.encode(make_batch(encoder, WORDS).inputs)
     assert encoder.penalty() is None
-    assert float(network(**more, contextual_l2=0.1).penalty().detach()) == 0.0  # type: ignore[union-attr]
+    assert float(make_network(**more, contextual_l2=0.1).penalty().detach()) == 0.0  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------------------------ the head
@@ -236,26 +236,26 @@ def test_contextual_vectors_enter_at_the_configured_place(place: str) -> None:
 
 @pytest.mark.parametrize("classifier", ["linear", "crf"])
 def test_best_tags_follow_the_scheme_and_rows_are_independent(classifier: str) -> None:
-    tagging = headed(network(), classifier=classifier)
-    batch = batch_of(tagging.encoder, WORDS)
+    tagging = make_head(make_network(), classifier=classifier)
+    batch = make_batch(tagging.encoder, WORDS)
     emissions, there = tagging(batch), batch.targets != IGNORE
     assert emissions.shape == (4, 5, 5)
     best, nats = tagging.best_tags(emissions, there), tagging.nats(emissions, batch.targets)
     for i, words in enumerate(WORDS):
         assert find_violation([TAGS[tag] for tag in best[i, : len(words)].tolist()], "BIOES") is None
-        alone = batch_of(tagging.encoder, [words])
+        alone = make_batch(tagging.encoder, [words])
         torch.testing.assert_close(tagging.nats(tagging(alone), alone.targets)[0], nats[i], rtol=1e-4, atol=1e-4)
 
 
 def test_softmax_loss_sums_over_words_and_ignores_unseen_tags() -> None:
-    tagging = headed(network(), classifier="linear")
-    batch = batch_of(tagging.encoder, WORDS)
+    tagging = make_head(make_network(), classifier="linear")
+    batch = make_batch(tagging.encoder, WORDS)
     emissions = tagging(batch)
     wanted = -emissions[1, :2].log_softmax(-1)[:, 0].sum()
     torch.testing.assert_close(tagging.nats(emissions, batch.targets)[1], wanted)
     batch.targets[1, 1] = len(TAGS)
-    for one in (tagging, headed(network(), classifier="crf")):
-        nats = one.nats(emissions, batch.targets)
+    for item in (tagging, make_head(make_network(), classifier="crf")):
+        nats = item.nats(emissions, batch.targets)
         assert float(nats.detach()[1]) == 0.0
         assert (nats[[0, 2, 3]] > 0).all()
 
@@ -264,8 +264,8 @@ def test_softmax_loss_sums_over_words_and_ignores_unseen_tags() -> None:
 
 
 def test_unknown_dropout_applies_only_in_training_and_keeps_characters() -> None:
-    encoder = network(unk_probability=0.5, dropout=0.0)
-    batch = batch_of(encoder, WORDS[:2])
+    encoder = make_network(unk_probability=0.5, dropout=0.0)
+    batch = make_batch(encoder, WORDS[:2])
     calm = encoder.encode(batch.inputs)[0][0]
     torch.testing.assert_close(encoder.encode(batch.inputs)[0][0], calm)
     words = SMALL["vector_width"]
@@ -281,12 +281,12 @@ def test_unknown_dropout_applies_only_in_training_and_keeps_characters() -> None
     assert 0.4 < gone.float().mean() < 0.6
     torch.testing.assert_close(several[..., words:], calm[..., words:].expand(200, -1, -1, -1))
     with raises(InvalidSetting, key="model.unk_probability"):
-        network(unk_probability=1.0)
+        make_network(unk_probability=1.0)
 
 
 def test_tagger_reports_its_mix_weights() -> None:
-    assert network().mix_weights == {}
-    encoder = network(contextual="r", contextual_layers=3, contextual_width=4, contextual_place="both")
+    assert make_network().mix_weights == {}
+    encoder = make_network(contextual="r", contextual_layers=3, contextual_width=4, contextual_place="both")
     with torch.no_grad():
         encoder.mixes["input"].w.copy_(torch.tensor([0.0, 1.0, 0.0]))
     shares, gamma = encoder.mix_weights["input"]

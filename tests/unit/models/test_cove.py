@@ -79,8 +79,8 @@ def test_encode_returns_glove_layers_and_cove(lm: Any) -> None:
 
 
 def test_cove_depends_on_context_and_glove_does_not(lm: Any) -> None:
-    one, other = (lm.tokenizer.encode(text).ids for text in ("bank by river3", "bank by coin3"))
-    vectors = [lm.network.encode(nextword.core.types.Inputs(torch.tensor(ids)[None]))[0] for ids in (one, other)]
+    first, other = (lm.tokenizer.encode(text).ids for text in ("bank by river3", "bank by coin3"))
+    vectors = [lm.network.encode(nextword.core.types.Inputs(torch.tensor(ids)[None]))[0] for ids in (first, other)]
     assert torch.equal(vectors[0][0][0, 0], vectors[1][0][0, 0])
     assert (vectors[0][-2][0, 0] - vectors[1][-2][0, 0]).abs().max() > 1e-4
 
@@ -113,9 +113,9 @@ def test_run_resumes_without_the_vector_file(place: Path, tmp_path: Path) -> Non
     """The saved state contains the vectors, so that resuming reads no file."""
     vectors = tmp_path / "vectors.txt"
     vectors.write_bytes((place / "vectors.txt").read_bytes())
-    asked = iter(range(100))
+    calls = iter(range(100))
     recipe = load_cove_recipe(place, f"model.vectors={vectors}")
-    list(train_events(recipe, tmp_path / "run", device="cpu", stop=lambda: next(asked) >= 6))
+    list(train_events(recipe, tmp_path / "run", device="cpu", stop=lambda: next(calls) >= 6))
     vectors.unlink()
     list(train_events(None, tmp_path / "run", resume=True, device="cpu"))
     straight, broken = (load_file(str(run / "model.safetensors")) for run in (place / "run", tmp_path / "run"))
@@ -160,7 +160,7 @@ def test_vectors_without_a_file_are_random_and_fixed(place: Path) -> None:
 # ------------------------------------------------------------------------------------------------ the classifier
 
 
-def moved(place: Path, name: str, data: str = "group", **options: Any) -> transfer.Outcome:
+def finetune(place: Path, name: str, data: str = "group", **options: Any) -> transfer.Outcome:
     changes = [*QUICK, *options.pop("changes", ())]
     return transfer.run(
         "cove/classify",
@@ -191,29 +191,29 @@ def test_frozen_encoder_gets_no_gradient(place: Path, features: str) -> None:
 
 
 def test_classifier_saves_and_predicts_and_leaves_the_encoder_unchanged(place: Path) -> None:
-    outcome = moved(place, "both")
+    outcome = finetune(place, "both")
     model = nextword.load(place / "both", device="cpu")
     assert isinstance(model, Classifier)
     before, after = (load_file(str(place / name / "model.safetensors")) for name in ("run", "both"))
     assert all(torch.equal(before[name], after[name]) for name in before)
     dev = read_text_data(str(place / "group.csv")).splits["dev"]
-    found = model.predict(dev.texts)
+    predictions = model.predict(dev.texts)
     assert dev.labels is not None
-    right = [one.label == label for one, label in zip(found, dev.labels, strict=True)]
+    right = [prediction.label == label for prediction, label in zip(predictions, dev.labels, strict=True)]
     assert np.mean(right) == outcome.values()[0]
     alone = [model.predict([text])[0].probabilities["coin"] for text in dev.texts]
-    assert alone == pytest.approx([one.probabilities["coin"] for one in found], abs=1e-5)
+    assert alone == pytest.approx([prediction.probabilities["coin"] for prediction in predictions], abs=1e-5)
     assert model.embed(["the bank", ""]).shape == (2, WIDTH + 64)
     assert model.predict([""])[0].label in ("river", "coin")
 
 
 def test_texts_of_a_pair_are_encoded_separately(place: Path) -> None:
-    moved(place, "pair", "pair")
+    finetune(place, "pair", "pair")
     model: Any = nextword.load(place / "pair", device="cpu")
     a, b = "the red house", "blue"
-    said = model.logits([a], [b])
+    logits = model.logits([a], [b])
     swapped = model.logits([b], [a])
-    assert np.abs(said - swapped).max() > 1e-5
+    assert np.abs(logits - swapped).max() > 1e-5
     frames = model.network.frames("entail", model.tokenizer.encode_batch([a, b]))
     assert [frame.ids[-1] for frame in frames] == [1, 1]
     assert [len(frame.ids) for frame in frames] == [4, 2]
@@ -221,16 +221,16 @@ def test_texts_of_a_pair_are_encoded_separately(place: Path) -> None:
     there = torch.arange(4) < torch.tensor([[4], [2]])
     with torch.no_grad():
         wanted = model.model.out(torch.nn.utils.rnn.pad_sequence(x, batch_first=True), there, 2)
-    np.testing.assert_allclose(said, wanted.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits, wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_interrupted_run_resumes_bit_identically(place: Path) -> None:
     """The running statistics of batch norm are saved, too."""
     changes = ["phase.0.epochs=2"]
-    moved(place, "straight", changes=changes)
-    asked = iter(range(100))
-    moved(place, "broken", changes=changes, stop=lambda: next(asked) >= 6)
-    moved(place, "broken", changes=changes, resume=True)
+    finetune(place, "straight", changes=changes)
+    calls = iter(range(100))
+    finetune(place, "broken", changes=changes, stop=lambda: next(calls) >= 6)
+    finetune(place, "broken", changes=changes, resume=True)
     a, b = (load_file(str(place / name / "head.safetensors")) for name in ("straight", "broken"))
     assert any("running_mean" in name for name in a)
     assert a.keys() == b.keys()
@@ -238,7 +238,7 @@ def test_interrupted_run_resumes_bit_identically(place: Path) -> None:
 
 
 def test_scratch_run_keeps_the_vectors_and_reinitializes_the_rest(place: Path) -> None:
-    moved(place, "scratch", scratch=True)
+    finetune(place, "scratch", scratch=True)
     before, after = (load_file(str(place / name / "model.safetensors")) for name in ("run", "scratch"))
     assert torch.equal(before["vectors"], after["vectors"])
     weights = [name for name in before if "encoder" in name]
@@ -265,7 +265,7 @@ def test_biattentive_classifier_works_over_any_network(tmp_path: Path) -> None:
 )
 def test_invalid_task_setting_raises_before_the_folder_exists(place: Path, change: str) -> None:
     with pytest.raises(InvalidSetting):
-        moved(place, "bad", changes=[change])
+        finetune(place, "bad", changes=[change])
     assert not (place / "bad").exists()
 
 

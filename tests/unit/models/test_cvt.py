@@ -42,29 +42,29 @@ SMALL: dict[str, Any] = {
 }
 
 
-def tokenizer() -> Any:
+def make_tokenizer() -> Any:
     texts = [" ".join(words) for words in WORDS]
     return train_tokenizer({"kind": "lexicon", "size": 50, "min_count": 1, "whole": True}, texts)
 
 
-def headed(tasks: int = 1, **more: Any) -> CrossViewHead:
+def make_head(tasks: int = 1, **more: Any) -> CrossViewHead:
     torch.manual_seed(0)
-    network = CVT(CVTConfig(**{**SMALL, **more}), vocabulary(tokenizer(), spellings=True))
+    network = CVT(CVTConfig(**{**SMALL, **more}), vocabulary(make_tokenizer(), spellings=True))
     every = [{"name": f"task {i}", "labels": TAGS[: 5 - i], "scheme": "" if i else "BIOES"} for i in range(tasks)]
     return CrossViewHead(network, CrossViewConfig(tasks=every, width=9))
 
 
-def batch_of(views: CrossViewHead, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
-    tags = [[i % 3 for i in range(len(one))] for one in words]
-    text, _ = encode_sentences(views.encoder, tokenizer(), words, tags)
+def make_batch(views: CrossViewHead, words: list[list[str]] = WORDS, part: int = 0) -> Batch:
+    tags = [[i % 3 for i in range(len(word))] for word in words]
+    text, _ = encode_sentences(views.encoder, make_tokenizer(), words, tags)
     return replace(SentenceBatches().batch(text, np.arange(len(words)), 0), task_index=part)
 
 
 # ------------------------------------------------------------------------------------------------ who sees what
 
 
-def said(views: CrossViewHead, words: list[list[str]]) -> dict[str, torch.Tensor]:
-    seen = views.views(batch_of(views, words).inputs)
+def compute_views(views: CrossViewHead, words: list[list[str]]) -> dict[str, torch.Tensor]:
+    seen = views.views(make_batch(views, words).inputs)
     heads: Any = views.out[0]
     return {PRIMARY: heads.primary(seen), **heads.auxiliary(seen)}
 
@@ -80,40 +80,40 @@ SEES = {
 
 
 def test_each_view_depends_only_on_its_part_of_the_input() -> None:
-    views = headed().eval()
-    before = said(views, WORDS)
+    views = make_head().eval()
+    before = compute_views(views, WORDS)
     assert set(before) == set(SEES) == {PRIMARY, *VIEWS}
     for row, words in enumerate(WORDS):
         for j in range(len(words)):
-            changed = [list(one) for one in WORDS]
+            changed = [list(word) for word in WORDS]
             changed[row][j] = "ten"
-            after = said(views, changed)
+            after = compute_views(views, changed)
             for name, sees in SEES.items():
                 moved = (after[name] - before[name]).abs().amax(-1).detach() > 0
                 wanted = torch.zeros_like(moved)
                 for t in range(len(words)):
                     wanted[row, t] = sees(t, j)
-                there = batch_of(views).targets != IGNORE
+                there = make_batch(views).targets != IGNORE
                 assert torch.equal(moved & there, wanted), (name, row, j)
 
 
 def test_views_without_input_read_zeros() -> None:
-    views = headed().eval()
-    found = said(views, WORDS)
+    views = make_head().eval()
+    result = compute_views(views, WORDS)
     heads: Any = views.out[0].heads
     for name, at in (("future", (0, 0)), ("future", (1, 0)), ("past", (0, 5)), ("past", (1, 2))):
-        torch.testing.assert_close(found[name][at], heads[name](torch.zeros(7)))
+        torch.testing.assert_close(result[name][at], heads[name](torch.zeros(7)))
 
 
 def test_only_the_full_view_has_no_relu() -> None:
-    for name, head in headed().out[0].heads.items():  # type: ignore[operator, union-attr]
+    for name, head in make_head().out[0].heads.items():  # type: ignore[operator, union-attr]
         assert isinstance(head[1], torch.nn.Identity if name == "full" else torch.nn.ReLU)
 
 
 def test_widths_equal_those_of_the_paper() -> None:
-    network = headed().encoder
+    network = make_head().encoder
     assert network.widths == [6 + 6, 14, 28]
-    layers, _ = network.encode(batch_of(headed()).inputs)
+    layers, _ = network.encode(make_batch(make_head()).inputs)
     assert [layer.shape[-1] for layer in layers] == network.widths
     config = CVTConfig()
     assert (config.character_width, config.filters, config.max_word_length) == (50, [[2, 100], [3, 100], [4, 100]], 20)
@@ -125,10 +125,10 @@ def test_bilstm_equals_two_separate_lstms() -> None:
     torch.manual_seed(0)
     both, x = BiLSTM(5, 8, 3), torch.randn(2, 4, 5)
     there = torch.tensor([[True] * 4, [True, True, False, False]])
-    found = both(x, there)
-    torch.testing.assert_close(both(x, there, (4, 2)), found)
+    result = both(x, there)
+    torch.testing.assert_close(both(x, there, (4, 2)), result)
     assert both.width == 6
-    assert not found[1, 2:].any()
+    assert not result[1, 2:].any()
     for side, ending in ((0, ""), (1, "_reverse")):
         alone = torch.nn.LSTM(5, 8, batch_first=True, proj_size=3)
         theirs = both.lstm.state_dict()
@@ -137,7 +137,7 @@ def test_bilstm_equals_two_separate_lstms() -> None:
             given = x[row : row + 1, :size]
             read = alone(given.flip(1) if side else given)[0]
             wanted = read.flip(1) if side else read
-            torch.testing.assert_close(found[row, :size, 3 * side : 3 * side + 3], wanted[0])
+            torch.testing.assert_close(result[row, :size, 3 * side : 3 * side + 3], wanted[0])
     assert BiLSTM(5, 3, 3).lstm.proj_size == 0
 
 
@@ -159,8 +159,8 @@ def test_soft_cross_entropy_equals_formula() -> None:
 
 
 def test_targets_of_unlabeled_text_get_no_gradient() -> None:
-    views, objective = headed(2).train(), CrossViewObjective({}, dropout=0.0)
-    batch = batch_of(views, part=UNLABELED)
+    views, objective = make_head(2).train(), CrossViewObjective({}, dropout=0.0)
+    batch = make_batch(views, part=UNLABELED)
     loss = objective.loss(views, batch, None)
     assert (loss.count, float(loss.nats)) == (0, 0.0)
     loss.value.backward()
@@ -188,7 +188,7 @@ def test_targets_of_unlabeled_text_get_no_gradient() -> None:
 
 
 def test_dropout_rate_is_that_of_network_or_objective_or_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    views, objective = headed().train(), CrossViewObjective({}, dropout=0.2)
+    views, objective = make_head().train(), CrossViewObjective({}, dropout=0.2)
     rates: list[tuple[float, bool]] = []
     own = views.encoder.views
 
@@ -197,15 +197,15 @@ def test_dropout_rate_is_that_of_network_or_objective_or_zero(monkeypatch: pytes
         return own(inputs, dropout)
 
     monkeypatch.setattr(views.encoder, "views", heard)
-    objective.loss(views, batch_of(views), None)
-    objective.loss(views, batch_of(views, part=UNLABELED), None)
-    objective.loss(views.eval(), batch_of(views), None)
+    objective.loss(views, make_batch(views), None)
+    objective.loss(views, make_batch(views, part=UNLABELED), None)
+    objective.loss(views.eval(), make_batch(views), None)
     assert rates == [(0.5, True), (0.0, False), (0.2, True), (0.0, True)]
 
 
 def test_targets_repeat_in_training_and_auxiliary_outputs_do_not() -> None:
-    views = headed().train()
-    batch = batch_of(views)
+    views = make_head().train()
+    batch = make_batch(views)
     first, again = (views.targets(batch.inputs)[0] for _ in range(2))
     assert torch.equal(first, again)
     assert not first.requires_grad
@@ -214,8 +214,8 @@ def test_targets_repeat_in_training_and_auxiliary_outputs_do_not() -> None:
 
 
 def test_labeled_loss_is_smoothed_and_trains_only_the_primary_head_of_its_task() -> None:
-    views, objective = headed(2, dropout=0.0).train(), CrossViewObjective({}, label_smoothing=0.1)
-    batch = batch_of(views, part=1)
+    views, objective = make_head(2, dropout=0.0).train(), CrossViewObjective({}, label_smoothing=0.1)
+    batch = make_batch(views, part=1)
     loss = objective.loss(views, batch, None)
     there = batch.targets != IGNORE
     log_q = views(batch)[there].log_softmax(-1)  # (9, 4)
@@ -236,13 +236,13 @@ def test_labeled_loss_is_smoothed_and_trains_only_the_primary_head_of_its_task()
 def test_rows_are_independent_and_tags_follow_the_scheme() -> None:
     from nextword.data.tag_schemes import find_violation
 
-    views = headed(2).eval()
-    batch = batch_of(views)
+    views = make_head(2).eval()
+    batch = make_batch(views)
     there = batch.targets != IGNORE
     for i, best in enumerate(views.best_tags_of_all(batch.inputs, there)):
         torch.testing.assert_close(best, views.best_tags(views(replace(batch, task_index=i)), there, i))
         for row, words in enumerate(WORDS):
-            alone = batch_of(views, [words], part=i)
+            alone = make_batch(views, [words], part=i)
             torch.testing.assert_close(views(alone)[0], views(replace(batch, task_index=i))[row, : len(words)])
             if i == 0:
                 assert find_violation([TAGS[tag] for tag in best[row, : len(words)].tolist()], "BIOES") is None
@@ -250,7 +250,7 @@ def test_rows_are_independent_and_tags_follow_the_scheme() -> None:
 
 def test_incompatible_network_or_setting_raises() -> None:
     with raises(Unsupported, ability="views"):
-        CrossViewHead(Tagger(TaggerConfig(), vocabulary(tokenizer(), spellings=True)), CrossViewConfig())
+        CrossViewHead(Tagger(TaggerConfig(), vocabulary(make_tokenizer(), spellings=True)), CrossViewConfig())
     with raises(InvalidSetting, key="objective.label_smoothing"):
         CrossViewObjective({}, label_smoothing=1.5)
     with raises(InvalidSetting, key="objective.max_sentences"):

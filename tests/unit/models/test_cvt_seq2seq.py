@@ -26,40 +26,40 @@ BEGIN, END, SIZE = 0, 1, 14
 VOCABULARY = Vocabulary(SIZE, BEGIN, {}, end=END)
 
 
-def network(**more: Any) -> CVTSeq2Seq:
+def make_network(**more: Any) -> CVTSeq2Seq:
     torch.manual_seed(0)
     own = {"width": 10, "embedding": 6, "encoder_width": 5, "dropout": 0.5, **more}
-    made = CVTSeq2Seq(CVTSeq2SeqConfig(**own), VOCABULARY)
+    result = CVTSeq2Seq(CVTSeq2SeqConfig(**own), VOCABULARY)
     with torch.no_grad():
-        made.readout.matrix.mul_(20)  # large weights, so that predictions differ
-    return made
+        result.readout.matrix.mul_(20)  # large weights, so that predictions differ
+    return result
 
 
-def sources() -> Inputs:
+def make_sources() -> Inputs:
     ids = torch.tensor([[5, 6, 7, 8, END], [9, 10, END, 0, 0], [3, 4, 5, END, 0]])
     there = torch.tensor([[True] * 5, [True] * 3 + [False] * 2, [True] * 4 + [False]])
     return Inputs(ids, there)
 
 
-def alone() -> Batch:
+def make_unlabeled_batch() -> Batch:
     none = torch.zeros(3, 0, dtype=torch.long)
-    return Batch(Inputs(none, source=sources()), none, task_index=UNLABELED)
+    return Batch(Inputs(none, source=make_sources()), none, task_index=UNLABELED)
 
 
 # ------------------------------------------------------------------------------------------------ what is written
 
 
 def test_decode_greedily_equals_greedy_search_without_dropout() -> None:
-    made = network().train()
-    ids, log_p, there = decode_greedily(made, sources(), 7)
-    assert made.training
-    again = decode_greedily(made, sources(), 7)
+    network = make_network().train()
+    ids, log_p, there = decode_greedily(network, make_sources(), 7)
+    assert network.training
+    again = decode_greedily(network, make_sources(), 7)
     assert torch.equal(ids, again[0])
     torch.testing.assert_close(log_p, again[1])
-    made.eval()
+    network.eval()
     read = torch.cat([torch.full((3, 1), BEGIN), ids[:, :-1]], 1)
-    h = made.hidden(Inputs(read, source=sources()), None)[0][-1]
-    at_once = made.readout.log_probs(h.flatten(0, 1)).view(log_p.shape)
+    h = network.hidden(Inputs(read, source=make_sources()), None)[0][-1]
+    at_once = network.readout.log_probs(h.flatten(0, 1)).view(log_p.shape)
     torch.testing.assert_close(at_once, log_p)
     assert torch.equal(at_once.argmax(-1), ids)
     for row, open in zip(ids.tolist(), there.tolist(), strict=True):
@@ -72,60 +72,60 @@ def test_decode_greedily_equals_greedy_search_without_dropout() -> None:
 
 @pytest.mark.parametrize("targets", ["soft", "hard"])
 def test_unlabeled_loss_equals_formula_and_trains_all_but_the_primary_decoder(targets: str) -> None:
-    made = network(dropout=0.0, attention_dropout=0.0).train()
-    loss = CrossViewSeq2SeqObjective({"length": 7}, targets=targets).loss(made, alone(), None)
-    ids, log_p, there = decode_greedily(made, sources(), 7)
+    network = make_network(dropout=0.0, attention_dropout=0.0).train()
+    loss = CrossViewSeq2SeqObjective({"length": 7}, targets=targets).loss(network, make_unlabeled_batch(), None)
+    ids, log_p, there = decode_greedily(network, make_sources(), 7)
     read = torch.cat([torch.full((3, 1), BEGIN), ids[:, :-1]], 1)
-    state: Any = made.begin(sources())
-    s, _ = made._run_decoder(made.embedding(read), state["cells"])
+    state: Any = network.begin(make_sources())
+    s, _ = network._run_decoder(network.embedding(read), state["cells"])
     total = 0.0
     for name, ahead in (("dropped", 0), ("future", 1)):
-        view: Any = made.views[name]
-        said = view.readout.log_probs(view(s, state["memory"], state["there"]).flatten(0, 1)).view(log_p.shape)
+        view: Any = network.views[name]
+        outputs = view.readout.log_probs(view(s, state["memory"], state["there"]).flatten(0, 1)).view(log_p.shape)
         for b in range(3):
             for t in range(ids.shape[1] - ahead):
                 if there[b, t + ahead]:
                     p = log_p[b, t + ahead].exp() if targets == "soft" else torch.eye(SIZE)[ids[b, t + ahead]]
-                    total -= float((p * said[b, t]).sum().detach())
+                    total -= float((p * outputs[b, t]).sum().detach())
     assert float(loss.value.detach()) == pytest.approx(total / int(there.sum()), rel=1e-4)
     assert set(loss.terms) == {"dropped", "future"}
     assert (loss.count, float(loss.nats)) == (0, 0.0)
     loss.value.backward()
-    taught = {name for name, p in made.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
-    primary = {name for name, _ in made.named_parameters() if name.startswith(("look.", "out.", "readout."))}
+    taught = {name for name, p in network.named_parameters() if p.grad is not None and p.grad.abs().sum() > 0}
+    primary = {name for name, _ in network.named_parameters() if name.startswith(("look.", "out.", "readout."))}
     assert primary
     assert not taught & primary
     assert {name.split(".")[0] for name in taught} == {"embedding", "encoder", "layers", "bridge", "views"}
 
 
 def test_pairs_train_only_the_primary_decoder() -> None:
-    made = network(dropout=0.0).train()
+    network = make_network(dropout=0.0).train()
     read, targets = torch.tensor([[BEGIN, 4]] * 3), torch.tensor([[4, END]] * 3)
-    batch = Batch(Inputs(read, source=sources()), targets, num_targets=6)
-    CrossViewSeq2SeqObjective({}).loss(made, batch, None).value.backward()
-    assert all(p.grad is None for p in made.views.parameters())
-    assert made.out.weight.grad is not None
+    batch = Batch(Inputs(read, source=make_sources()), targets, num_targets=6)
+    CrossViewSeq2SeqObjective({}).loss(network, batch, None).value.backward()
+    assert all(p.grad is None for p in network.views.parameters())
+    assert network.out.weight.grad is not None
 
 
 def test_attention_dropout_of_a_view_applies_only_in_training() -> None:
-    made = network(dropout=0.0, attention_dropout=0.9)
-    read = Inputs(torch.tensor([[BEGIN, 4, 5]] * 3), source=sources())
-    says = lambda: {name: log_p.detach() for name, (log_p, _) in made.auxiliary(read).items()}  # noqa: E731
-    made.train()
+    network = make_network(dropout=0.0, attention_dropout=0.9)
+    read = Inputs(torch.tensor([[BEGIN, 4, 5]] * 3), source=make_sources())
+    says = lambda: {name: log_p.detach() for name, (log_p, _) in network.auxiliary(read).items()}  # noqa: E731
+    network.train()
     a, b = says(), says()
     assert not torch.equal(a["dropped"], b["dropped"])
     torch.testing.assert_close(a["future"], b["future"])
-    made.eval()
+    network.eval()
     a, b = says(), says()
     torch.testing.assert_close(a["dropped"], b["dropped"])
 
 
 def test_future_view_does_not_see_the_previous_word() -> None:
-    made = network(dropout=0.0).eval()
+    network = make_network(dropout=0.0).eval()
     ids = torch.tensor([[BEGIN, 4, 5, 6]] * 3)
     other = ids.clone()
     other[:, 2] = 9
-    before, after = (made.auxiliary(Inputs(x, source=sources()))["future"][0] for x in (ids, other))
+    before, after = (network.auxiliary(Inputs(x, source=make_sources()))["future"][0] for x in (ids, other))
     torch.testing.assert_close(before[:, :2], after[:, :2])  # position 1 predicts y_3 without knowing y_2
     assert (before[:, 2:] - after[:, 2:]).abs().max() > 1e-6
 
@@ -133,20 +133,20 @@ def test_future_view_does_not_see_the_previous_word() -> None:
 # ------------------------------------------------------------------------------------------------ whose turn it is
 
 
-def stream(texts: list[list[int]]) -> Stream:
+def make_stream(texts: list[list[int]]) -> Stream:
     """One document per list, in which every 2 starts a sentence."""
     documents = np.zeros(len(texts), ROW)
-    documents["start"] = np.cumsum([0, *(len(one) + 1 for one in texts[:-1])])
-    ids = np.array([id for one in texts for id in (*one, END)], np.uint8)
+    documents["start"] = np.cumsum([0, *(len(text) + 1 for text in texts[:-1])])
+    ids = np.array([id for text in texts for id in (*text, END)], np.uint8)
     marks = np.where(ids == END, 0, WORD | np.where(ids == 2, SENTENCE, 0)).astype(np.uint8)
     marks[documents["start"]] |= SENTENCE | DOCUMENT
     return Stream(ids, marks, documents, len(ids), len(ids), 0)
 
 
 def test_sources_keep_sentences_within_length_limits() -> None:
-    text = stream([[2, 3, 4, 2, 5], [2], [2, 3, 4, 5, 6, 7, 8, 9], [5, 6]])
-    found = Sources(text, END, 6)
-    assert [found.sentence(i).tolist() for i in range(len(found))] == [[2, 3, 4, END], [2, 5, END], [5, 6, END]]
+    text = make_stream([[2, 3, 4, 2, 5], [2], [2, 3, 4, 5, 6, 7, 8, 9], [5, 6]])
+    result = Sources(text, END, 6)
+    assert [result.sentence(i).tolist() for i in range(len(result))] == [[2, 3, 4, END], [2, 5, END], [5, 6, END]]
     with pytest.raises(DataError):
         len(Sources(text, END, 2))
 
@@ -154,14 +154,14 @@ def test_sources_keep_sentences_within_length_limits() -> None:
 def test_batch_depends_only_on_seed_and_step() -> None:
     draw = np.random.default_rng(0)
     rows = [draw.integers(3, SIZE, draw.integers(2, 6)).tolist() for _ in range(40)]
-    pairs = Pairs(stream(rows), stream(rows[::-1]), BEGIN, np.arange(40))
-    text = PairsAndSources(pairs, Sources(stream(rows), END, 10))
+    pairs = Pairs(make_stream(rows), make_stream(rows[::-1]), BEGIN, np.arange(40))
+    text = PairsAndSources(pairs, Sources(make_stream(rows), END, 10))
     objective = CrossViewSeq2SeqObjective({"rows": 4, "length": 10})
-    found = list(islice(objective.batches(text, 3, 0), 60))
-    assert [batch.task_index for batch in found[:4]] == [0, UNLABELED, 0, UNLABELED]
+    result = list(islice(objective.batches(text, 3, 0), 60))
+    assert [batch.task_index for batch in result[:4]] == [0, UNLABELED, 0, UNLABELED]
     assert objective.batches_per_epoch(text) == 20
     for k in (1, 2, 17, 40):
-        for a, b in zip(islice(objective.batches(text, 3, k), 10), found[k:], strict=False):
+        for a, b in zip(islice(objective.batches(text, 3, k), 10), result[k:], strict=False):
             assert a.task_index == b.task_index
             assert torch.equal(a.inputs.source.ids, b.inputs.source.ids)  # type: ignore[union-attr]
     assert [b.task_index for b in islice(objective.batches(pairs, 3, 0), 4)] == [0] * 4
@@ -189,11 +189,11 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_interrupted_run_resumes_bit_identically(recipe: Any, tmp_path: Path) -> None:
     list(train_events(recipe(), tmp_path / "whole", device="cpu"))
-    asked = iter(range(100))
-    list(train_events(recipe(), tmp_path / "parts", device="cpu", stop=lambda: next(asked) >= 6))
+    calls = iter(range(100))
+    list(train_events(recipe(), tmp_path / "parts", device="cpu", stop=lambda: next(calls) >= 6))
     list(train_events(None, tmp_path / "parts", resume=True, device="cpu"))
-    whole, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
-    assert whole == parts
+    full, parts = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "parts"))
+    assert full == parts
 
 
 def test_invalid_input_raises(recipe: Any, tmp_path: Path) -> None:
@@ -209,4 +209,4 @@ def test_invalid_input_raises(recipe: Any, tmp_path: Path) -> None:
     assert invalid.value.key == "objective.targets"
     plain = Seq2Seq(Seq2SeqConfig(width=8), VOCABULARY)
     with pytest.raises(Unsupported, match="Seq2Seq"):
-        CrossViewSeq2SeqObjective({}).loss(plain, alone(), None)
+        CrossViewSeq2SeqObjective({}).loss(plain, make_unlabeled_batch(), None)

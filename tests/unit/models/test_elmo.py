@@ -32,7 +32,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-def made(**settings: Any) -> tuple[ELMo, Words]:
+def make_elmo(**settings: Any) -> tuple[ELMo, Words]:
     torch.manual_seed(5)
     tokenizer = Words(WORDS, lines=False)
     network = ELMo(ELMo.Config(**{**SMALL, **settings}), vocabulary(tokenizer, spellings=True))
@@ -42,7 +42,7 @@ def made(**settings: Any) -> tuple[ELMo, Words]:
 IDS = torch.tensor([[1, 2, 3, 4, 5, 2, 6, 1], [1, 7, 8, 9, 10, 11, 3, 1]])
 
 
-def log_probs(network: ELMo, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def compute_log_probs(network: ELMo, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Return log p of every word at each predicted position, of the forward and of the backward model."""
     with torch.no_grad():
         layers, _ = network.both(Inputs(torch.cat([ids, ids.flip(1)])), None)
@@ -52,10 +52,10 @@ def log_probs(network: ELMo, ids: torch.Tensor) -> tuple[torch.Tensor, torch.Ten
 
 @pytest.mark.parametrize("at", range(8))
 def test_neither_side_sees_the_future(at: int) -> None:
-    network, _ = made()
+    network, _ = make_elmo()
     other = IDS.clone()
     other[:, at] = torch.tensor([9, 2])
-    (before, after), (changed, turned_round) = log_probs(network, IDS), log_probs(network, other)
+    (before, after), (changed, turned_round) = compute_log_probs(network, IDS), compute_log_probs(network, other)
     for place in range(1, 8):  # the forward model depends only on earlier positions
         same = torch.equal(before[:, place - 1], changed[:, place - 1])
         assert same == (at >= place), place
@@ -65,7 +65,7 @@ def test_neither_side_sees_the_future(at: int) -> None:
 
 
 def test_gradient_of_one_direction_does_not_reach_the_other() -> None:
-    network, _ = made()
+    network, _ = make_elmo()
     layers, _ = network.both(Inputs(torch.cat([IDS, IDS.flip(1)])), None)
     layers[-1][: len(IDS)].sum().backward()
     for layer in network.layers:
@@ -74,21 +74,21 @@ def test_gradient_of_one_direction_does_not_reach_the_other() -> None:
 
 
 def test_both_directions_at_once_equal_each_alone() -> None:
-    network, _ = made()
+    network, _ = make_elmo()
     with torch.no_grad():
         together, _ = network.both(Inputs(torch.cat([IDS, IDS.flip(1)])), None)
         forward, _ = network.hidden(Inputs(IDS), None)
         backward, _ = network.backward_model().hidden(Inputs(IDS.flip(1)), None)
         words, _ = network.encode(Inputs(IDS))
-    for both, one, other, pair in zip(together, forward, backward, words, strict=True):
-        torch.testing.assert_close(both, torch.cat([one, other]))
-        torch.testing.assert_close(pair, torch.cat([one, other.flip(1)], -1))
+    for both, item, other, pair in zip(together, forward, backward, words, strict=True):
+        torch.testing.assert_close(both, torch.cat([item, other]))
+        torch.testing.assert_close(pair, torch.cat([item, other.flip(1)], -1))
     torch.testing.assert_close(words[0][..., :6], words[0][..., 6:])  # characters are read independently of direction
 
 
 def test_joint_loss_equals_sum_of_both_directions() -> None:
     """The joint loss J, computed by scoring each direction separately."""
-    network, _ = made()
+    network, _ = make_elmo()
     rows = torch.cat([IDS, IDS.flip(1)])
     batch = replace(next(forward_and_backward_batches(Rows(2, 7), IDS.numpy().ravel(), 0)), reset_state=True)
     assert torch.equal(batch.inputs.ids, rows[:, :-1])
@@ -109,8 +109,8 @@ def test_joint_loss_equals_sum_of_both_directions() -> None:
 
 def test_forward_and_backward_batches_read_from_both_ends() -> None:
     """As the objective reads them."""
-    found = list(islice(forward_and_backward_batches(Rows(1, 3), np.arange(7), 0), 3))
-    shown = [(batch.inputs.ids.tolist(), batch.targets.tolist(), batch.reset_state) for batch in found]
+    results = list(islice(forward_and_backward_batches(Rows(1, 3), np.arange(7), 0), 3))
+    shown = [(batch.inputs.ids.tolist(), batch.targets.tolist(), batch.reset_state) for batch in results]
     assert shown == [
         ([[0, 1, 2], [6, 5, 4]], [[1, 2, 3], [5, 4, 3]], True),
         ([[3, 4, 5], [3, 2, 1]], [[4, 5, 6], [2, 1, 0]], False),
@@ -119,9 +119,9 @@ def test_forward_and_backward_batches_read_from_both_ends() -> None:
 
 
 def test_state_carried_over_batches_equals_one_long_sequence() -> None:
-    network, _ = made()
+    network, _ = make_elmo()
     text = Stream.from_ids(np.random.default_rng(1).integers(0, 12, 42))
-    short, whole = BidirectionalObjective({"rows": 2, "length": 4}), BidirectionalObjective({"rows": 2, "length": 20})
+    short, full = BidirectionalObjective({"rows": 2, "length": 4}), BidirectionalObjective({"rows": 2, "length": 20})
     state, nats = None, {"forward": 0.0, "backward": 0.0}
     with torch.no_grad():
         for batch in islice(short.batches(text, 0, 0), short.batches_per_epoch(text)):
@@ -129,14 +129,14 @@ def test_state_carried_over_batches_equals_one_long_sequence() -> None:
             state = loss.state
             for side, (part, _) in loss.breakdown.items():
                 nats[side] += float(part)
-        (batch,) = islice(whole.batches(text, 0, 0), whole.batches_per_epoch(text))
-        once = whole.loss(network, batch, None)
+        (batch,) = islice(full.batches(text, 0, 0), full.batches_per_epoch(text))
+        once = full.loss(network, batch, None)
     for side, (part, _) in once.breakdown.items():
         assert nats[side] == pytest.approx(float(part), rel=1e-5)
 
 
 def test_layers_are_independent_of_padding_and_other_rows() -> None:
-    network, _ = made()
+    network, _ = make_elmo()
     rows = [[1, 2, 3, 1], [1, 5, 6, 7, 8, 9, 1]]
     ids = torch.zeros(2, 7, dtype=torch.long)
     padding = torch.zeros(2, 7, dtype=torch.bool)
@@ -153,28 +153,28 @@ def test_layers_are_independent_of_padding_and_other_rows() -> None:
 
 def test_word_in_two_contexts_has_two_vectors() -> None:
     """The contextual layers differ; the character layer does not."""
-    network, tokenizer = made()
-    (found,) = CausalLM(network, tokenizer).embed_words(["the cat sat on the mat"], "all")
-    first, second = found.vectors[:, 0], found.vectors[:, 4]
+    network, tokenizer = make_elmo()
+    (result,) = CausalLM(network, tokenizer).embed_words(["the cat sat on the mat"], "all")
+    first, second = result.vectors[:, 0], result.vectors[:, 4]
     torch.testing.assert_close(first[0], second[0])
     assert not torch.allclose(first[1], second[1])
     assert not torch.allclose(first[2], second[2])
-    network, _ = made()
+    network, _ = make_elmo()
     chinese = Words(["画", "我", "一幅"], lines=False)
     torch.manual_seed(5)
     network = ELMo(ELMo.Config(**SMALL), vocabulary(chinese, spellings=True)).eval()
-    (found,) = CausalLM(network, chinese).embed_words([["我", "画", "画"]], "all")
-    torch.testing.assert_close(found.vectors[0, 1], found.vectors[0, 2])
-    assert not torch.allclose(found.vectors[1, 1], found.vectors[1, 2])
+    (result,) = CausalLM(network, chinese).embed_words([["我", "画", "画"]], "all")
+    torch.testing.assert_close(result.vectors[0, 1], result.vectors[0, 2])
+    assert not torch.allclose(result.vectors[1, 1], result.vectors[1, 2])
 
 
 def test_unseen_words_have_vectors_from_their_characters() -> None:
-    network, tokenizer = made()
+    network, tokenizer = make_elmo()
     lm = CausalLM(network, tokenizer)
-    one, other = lm.embed_words(["the zebra sat", "the okapi sat"], 0)
-    assert one.words == ["the", "zebra", "sat"]
-    assert not torch.allclose(one.vectors[1], other.vectors[1])
-    torch.testing.assert_close(one.vectors[0], other.vectors[0])
+    first, other = lm.embed_words(["the zebra sat", "the okapi sat"], 0)
+    assert first.words == ["the", "zebra", "sat"]
+    assert not torch.allclose(first.vectors[1], other.vectors[1])
+    torch.testing.assert_close(first.vectors[0], other.vectors[0])
     known = lm.embed_words([["the", "cat"]], "all")[0].vectors
     spelled = network.spell([b"the", b"cat"])
     ids = torch.tensor([[1, network.known, network.known + 1, 1]])
@@ -186,7 +186,7 @@ def test_unseen_words_have_vectors_from_their_characters() -> None:
 
 
 def test_embed_words_truncates_long_words_and_accepts_empty_texts() -> None:
-    network, tokenizer = made()
+    network, tokenizer = make_elmo()
     lm = CausalLM(network, tokenizer)
     long, longer, shorter = lm.embed_words([["x" * 48], ["x" * 48 + "yz"], ["x" * 47]], "all")
     torch.testing.assert_close(long.vectors, longer.vectors)  # 48 of 50 positions are characters
@@ -198,7 +198,7 @@ def test_embed_words_truncates_long_words_and_accepts_empty_texts() -> None:
 
 
 def test_words_beyond_the_output_vocabulary_score_as_unknown() -> None:
-    network, _ = made(output_words=5)
+    network, _ = make_elmo(output_words=5)
     log_p, _ = network.step(torch.tensor([8]), network.initial(1))
     assert log_p.shape == (1, 12)
     assert log_p[:, 5:].max() == -torch.inf
@@ -214,7 +214,7 @@ def test_spellings_omit_the_leading_space() -> None:
     assert _without_spaces([b"\n", b" cat", b","]) == [b"\n", b"cat", b","]
     pieces = [b" the", b"the"]  # subwords, whose space is part of the piece
     assert _without_spaces(pieces) == pieces
-    network, _ = made()
+    network, _ = make_elmo()
     spelled = network.embedding.cnn.spellings[3].tolist()
     assert spelled[1:4] == list(b"cat")
 
@@ -223,14 +223,14 @@ def test_unsupported_use_raises() -> None:
     with raises(InvalidSetting, key="model.cell_clip"):
         ELMo.Config(cell_clip=-1.0)
     with raises(InvalidSetting, key="characters.activation"):
-        made(characters={"activation": "gelu"})
+        make_elmo(characters={"activation": "gelu"})
     with pytest.raises(DataError):
         ELMo(ELMo.Config(**SMALL), Vocabulary(12, 1))
     with raises(InvalidSetting, key="batches.kind"):
         BidirectionalObjective({"kind": "blocks", "rows": 2, "length": 7})
     with raises(InvalidSetting, key="batches.row"):
         BidirectionalObjective({"row": 2})
-    silent, tokenizer = made(readout={"kind": "none"})
+    silent, tokenizer = make_elmo(readout={"kind": "none"})
     lm = CausalLM(silent, tokenizer)
     assert lm.can == {"embed"}
     with raises(Unsupported, ability="score"):
@@ -261,7 +261,7 @@ def test_lexicon_encode_batch_equals_single_texts() -> None:
     for lines in (False, True):
         tokenizer = Lexicon(words, lower=False, lines=lines, hyphens=True)
         for _ in range(2):
-            for many, one in zip(tokenizer.encode_batch(texts), map(tokenizer.encode, texts), strict=True):
-                assert many.ids.tolist() == one.ids.tolist()
-                assert many.spans.tolist() == one.spans.tolist()
-                assert many.words.tolist() == one.words.tolist()
+            for many, text in zip(tokenizer.encode_batch(texts), map(tokenizer.encode, texts), strict=True):
+                assert many.ids.tolist() == text.ids.tolist()
+                assert many.spans.tolist() == text.spans.tolist()
+                assert many.words.tolist() == text.words.tolist()

@@ -55,13 +55,13 @@ def test_save_and_load_round_trips(slug: str, tmp_path: Path) -> None:
     assert isinstance(again, Infilling)
 
 
-def encoding(*ids: int) -> Encoding:
+def make_encoding(*ids: int) -> Encoding:
     n = len(ids)
     return Encoding(np.array(ids, np.int64), np.zeros((n, 2), np.int64), np.zeros(n, np.int64))
 
 
 def test_frames_equal_expected_tokens() -> None:
-    a, b = encoding(10, 11, 12), encoding(20, 21)
+    a, b = make_encoding(10, 11, 12), make_encoding(20, 21)
     for slug in ("bert", "albert"):
         framed = make_encoder(slug).frame(a, b)
         assert framed.ids.tolist() == [2, 10, 11, 12, 3, 20, 21, 3]
@@ -71,7 +71,7 @@ def test_frames_equal_expected_tokens() -> None:
     framed = make_encoder("roberta").frame(a, b)
     assert framed.ids.tolist() == [2, 10, 11, 12, 3, 3, 20, 21, 3]
     assert framed.segments is None
-    single = make_encoder("bert").frame(encoding(*range(10, 40)))
+    single = make_encoder("bert").frame(make_encoding(*range(10, 40)))
     assert single.ids.tolist() == [2, *range(10, 24), 3]
     assert make_encoder("bert").frames("choose", [a, b, a])[1].ids.tolist() == [2, 10, 11, 12, 3, 10, 11, 12, 3]
 

@@ -43,11 +43,11 @@ from tests.support.small_gpt1 import (
 )
 
 
-def run_of(n: int, first: int = 0) -> Encoding:
+def make_range(n: int, first: int = 0) -> Encoding:
     return make_encoding(*range(first, first + n))
 
 
-def shown(frames: list[FramedText]) -> list[list[int]]:
+def to_lists(frames: list[FramedText]) -> list[list[int]]:
     return [frame.ids.tolist() for frame in frames]
 
 
@@ -56,13 +56,13 @@ def shown(frames: list[FramedText]) -> list[list[int]]:
 
 def test_gpt1_frames_equal_expected_tokens() -> None:
     network = resize_embeddings(make_gpt1(), 3)
-    assert shown(network.frames("classify", [A])) == [[START, 1, 2, 3, EXTRACT]]
-    assert shown(network.frames("entail", [A, B])) == [[START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT]]
-    assert shown(network.frames("similar", [A, B])) == [
+    assert to_lists(network.frames("classify", [A])) == [[START, 1, 2, 3, EXTRACT]]
+    assert to_lists(network.frames("entail", [A, B])) == [[START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT]]
+    assert to_lists(network.frames("similar", [A, B])) == [
         [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
         [START, 7, 8, DELIMITER, 1, 2, 3, EXTRACT],
     ]
-    assert shown(network.frames("choose", [A, B, C])) == [
+    assert to_lists(network.frames("choose", [A, B, C])) == [
         [START, 1, 2, 3, DELIMITER, 7, 8, EXTRACT],
         [START, 1, 2, 3, DELIMITER, 9, EXTRACT],
     ]
@@ -70,10 +70,10 @@ def test_gpt1_frames_equal_expected_tokens() -> None:
 
 @pytest.mark.parametrize("network", [GPT2(GPT2Config(**SHAPE), VOCABULARY), LSTM(RecurrentConfig(8), VOCABULARY)])
 def test_other_networks_frame_with_begin_and_end_tokens(network: Any) -> None:
-    assert shown(network.frames("classify", [A])) == [[BEGIN, 1, 2, 3]]
-    assert shown(network.frames("entail", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
-    assert shown(network.frames("similar", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
-    assert shown(network.frames("choose", [A, B, C])) == [[BEGIN, 1, 2, 3, END, 7, 8], [BEGIN, 1, 2, 3, END, 9]]
+    assert to_lists(network.frames("classify", [A])) == [[BEGIN, 1, 2, 3]]
+    assert to_lists(network.frames("entail", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
+    assert to_lists(network.frames("similar", [A, B])) == [[BEGIN, 1, 2, 3, END, 7, 8]]
+    assert to_lists(network.frames("choose", [A, B, C])) == [[BEGIN, 1, 2, 3, END, 7, 8], [BEGIN, 1, 2, 3, END, 9]]
 
 
 def test_frame_without_end_token_has_no_separator() -> None:
@@ -126,7 +126,7 @@ def test_frames_for_task_accepts_any_frame_function() -> None:
     def bert(a: Encoding, b: Encoding | None = None) -> FramedText:
         return frame_texts([a] if b is None else [a, b], ((30,), (31, 31), (31,)))
 
-    assert shown(frames_for_task(bert, "choose", [A, B, C]))[1] == [30, 1, 2, 3, 31, 31, 9, 31]
+    assert to_lists(frames_for_task(bert, "choose", [A, B, C]))[1] == [30, 1, 2, 3, 31, 31, 9, 31]
 
 
 # ------------------------------------------------------------------------------------------------ cutting
@@ -144,24 +144,24 @@ def test_truncate_pair_shortens_the_longer_text() -> None:
 
 def test_frame_truncates_texts_at_their_end() -> None:
     network = resize_embeddings(make_gpt1(), 3)  # a window of 16: 14 for one text, 13 for two
-    frame = network.frame(run_of(40))
+    frame = network.frame(make_range(40))
     assert frame.ids.tolist() == [START, *range(14), EXTRACT]
     assert frame.text_spans == ((1, 15),)
-    long_first = network.frame(run_of(40), B)
+    long_first = network.frame(make_range(40), B)
     assert long_first.ids.tolist() == [START, *range(11), DELIMITER, 7, 8, EXTRACT]
     assert long_first.text_spans == ((1, 12), (13, 15))
-    long_second = network.frame(B, run_of(40))
+    long_second = network.frame(B, make_range(40))
     assert long_second.ids.tolist() == [START, 7, 8, DELIMITER, *range(11), EXTRACT]
-    both = network.frame(run_of(20), run_of(20, 20))
+    both = network.frame(make_range(20), make_range(20, 20))
     assert both.ids.tolist() == [START, *range(7), DELIMITER, *range(20, 26), EXTRACT]
-    exact = network.frame(run_of(14))
+    exact = network.frame(make_range(14))
     assert exact.text_spans == ((1, 15),)
     assert len(exact.ids) == 16
 
 
 def test_truncated_frames_fit_the_window() -> None:
     for network in (resize_embeddings(make_gpt1(), 3), GPT2(GPT2Config(**SHAPE), VOCABULARY)):
-        inputs, _ = collate(network.frames("choose", [run_of(40), run_of(30), B]), BEGIN)
+        inputs, _ = collate(network.frames("choose", [make_range(40), make_range(30), B]), BEGIN)
         assert inputs.ids.shape[1] == 16
         network.encode(inputs)
 
@@ -169,7 +169,7 @@ def test_truncated_frames_fit_the_window() -> None:
 def test_networks_without_positions_do_not_truncate() -> None:
     """A feed-forward network reads texts of any length although it looks back only a few words."""
     for network in (NPLM(NPLMConfig(), VOCABULARY), LSTM(RecurrentConfig(8), VOCABULARY)):
-        frame = network.frame(run_of(40), run_of(30))
+        frame = network.frame(make_range(40), make_range(30))
         assert len(frame.ids) == 72
         inputs, pooled_position = collate([frame], BEGIN)
         assert take_positions(network.encode(inputs)[0][-1], pooled_position).shape == (1, network.widths[-1])
@@ -216,9 +216,12 @@ def test_collate_pads_segments_and_mixed_segments_raise() -> None:
 @torch.no_grad()
 def test_batched_frames_equal_single_frames(kind: str) -> None:
     torch.manual_seed(5)
-    made = {"gpt2": lambda: GPT2(GPT2Config(**SHAPE), VOCABULARY), "lstm": lambda: LSTM(RecurrentConfig(8), VOCABULARY)}
-    network: Any = resize_embeddings(make_gpt1(), 3) if kind == "gpt1" else made[kind]().eval()
-    frames = [network.frame(A, B), network.frame(C), network.frame(run_of(12)), network.frame(make_encoding(), A)]
+    result = {
+        "gpt2": lambda: GPT2(GPT2Config(**SHAPE), VOCABULARY),
+        "lstm": lambda: LSTM(RecurrentConfig(8), VOCABULARY),
+    }
+    network: Any = resize_embeddings(make_gpt1(), 3) if kind == "gpt1" else result[kind]().eval()
+    frames = [network.frame(A, B), network.frame(C), network.frame(make_range(12)), network.frame(make_encoding(), A)]
     inputs, pooled_position = collate(frames, pad=3)
     together = take_positions(network.encode(inputs)[0][-1], pooled_position)
     for frame, vector in zip(frames, together, strict=True):

@@ -94,9 +94,9 @@ def test_new_embedding_rows_are_initialized_as_in_the_paper() -> None:
     assert torch.equal(network.extra.weight[:2000], kept)
     assert network.num_parameters() == make_gpt1().num_parameters() + 2005 * 24
     torch.manual_seed(2)
-    made = GPT1(GPT1Config(**SHAPE, extra_tokens=2000), VOCABULARY)  # from the start
-    assert made.extra is not None
-    assert made.extra.weight.std().item() == pytest.approx(0.02, rel=0.02)
+    result = GPT1(GPT1Config(**SHAPE, extra_tokens=2000), VOCABULARY)  # from the start
+    assert result.extra is not None
+    assert result.extra.weight.std().item() == pytest.approx(0.02, rel=0.02)
 
 
 def test_gradients_reach_new_and_old_embedding_rows() -> None:
@@ -157,7 +157,7 @@ def test_resize_embeddings_with_unsupported_network_or_size_raises() -> None:
 # ------------------------------------------------------------------------------------------------ files
 
 
-def saved(folder: Path, network: Any, tokenizer: Any, *changes: str) -> Any:
+def save_run(folder: Path, network: Any, tokenizer: Any, *changes: str) -> Any:
     recipe = load_recipe("gpt1/tiny", ["tokenizer.size=300", *changes])
     create_run(folder, recipe, tokenizer, lambda place: network)
     return nextword.load(folder, "cpu")
@@ -168,16 +168,16 @@ def words() -> Any:
     return train_tokenizer({"kind": "classic-bpe", "size": 300}, ["the king of a land went to see his house " * 20])
 
 
-def tiny(tokenizer: Any) -> GPT1:
+def make_tiny(tokenizer: Any) -> GPT1:
     torch.manual_seed(1)
     return GPT1(GPT1Config(**load_recipe("gpt1/tiny").model), vocabulary(tokenizer)).eval()
 
 
 @torch.no_grad()
 def test_resized_run_saves_and_loads(tmp_path: Path, words: Any) -> None:
-    plain = saved(tmp_path / "plain", tiny(words), words)
-    network = add_missing_tokens(tiny(words))
-    grown = saved(tmp_path / "grown", network, words, "model.extra_tokens=3")
+    plain = save_run(tmp_path / "plain", make_tiny(words), words)
+    network = add_missing_tokens(make_tiny(words))
+    grown = save_run(tmp_path / "grown", network, words, "model.extra_tokens=3")
     assert grown.network.config.extra_tokens == 3
     assert grown.parameters == plain.parameters + 3 * 48
     assert grown.score("the king went home") == plain.score("the king went home")
@@ -195,8 +195,8 @@ def test_resized_run_saves_and_loads(tmp_path: Path, words: Any) -> None:
 
 @torch.no_grad()
 def test_resized_run_in_int8_still_frames(tmp_path: Path, words: Any) -> None:
-    network = add_missing_tokens(tiny(words))
-    saved(tmp_path / "grown", network, words, "model.extra_tokens=3")
+    network = add_missing_tokens(make_tiny(words))
+    save_run(tmp_path / "grown", network, words, "model.extra_tokens=3")
     convert(tmp_path / "grown", tmp_path / "small", ["model.bits=8"])
     small = nextword.load(tmp_path / "small", "cpu").network
     inputs, pooled_position = collate([small.frame(words.encode("the king"))], words.begin)
@@ -205,9 +205,9 @@ def test_resized_run_in_int8_still_frames(tmp_path: Path, words: Any) -> None:
 
 
 def test_export_of_plain_run_round_trips_and_of_resized_run_raises(tmp_path: Path, words: Any) -> None:
-    plain, grown = tiny(words), add_missing_tokens(tiny(words))
-    saved(tmp_path / "plain", plain, words)
-    saved(tmp_path / "grown", grown, words, "model.extra_tokens=3")
+    plain, grown = make_tiny(words), add_missing_tokens(make_tiny(words))
+    save_run(tmp_path / "plain", plain, words)
+    save_run(tmp_path / "grown", grown, words, "model.extra_tokens=3")
     convert(tmp_path / "plain", tmp_path / "folder", to="huggingface")
     convert(tmp_path / "folder", tmp_path / "back")
     back = load_file(tmp_path / "back" / "model.safetensors")

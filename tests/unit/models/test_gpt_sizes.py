@@ -13,7 +13,7 @@ RELEASED = [n for n in recipe_names() if n.startswith(("gpt1/", "gpt2/")) and lo
 TABLE = [n for n in recipe_names() if n.startswith("gpt3/") and load_recipe(n).reported.get("parameters")]
 
 
-def counted(recipe: Recipe) -> int:
+def count_parameters(recipe: Recipe) -> int:
     cls = model_class(recipe.slug)
     size = int(recipe.tokenizer["size"])
     with torch.device("meta"):
@@ -28,10 +28,10 @@ def test_all_published_sizes_have_a_recipe() -> None:
 @pytest.mark.parametrize("name", RELEASED)
 def test_parameter_count_equals_released_weights(name: str) -> None:
     recipe = load_recipe(name)
-    assert counted(recipe) == recipe.reported["parameters"]
+    assert count_parameters(recipe) == recipe.reported["parameters"]
 
 
 @pytest.mark.parametrize("name", TABLE)
 def test_parameter_count_is_close_to_the_table_of_the_paper(name: str) -> None:
     recipe = load_recipe(name)
-    assert counted(recipe) == pytest.approx(recipe.reported["parameters"], rel=0.03)
+    assert count_parameters(recipe) == pytest.approx(recipe.reported["parameters"], rel=0.03)

@@ -41,31 +41,31 @@ TOKENIZERS: list[dict[str, Any]] = [
 ]
 
 
-def sentences(seed: int, lines: int) -> str:
+def draw_sentences(seed: int, lines: int) -> str:
     draw = np.random.default_rng(seed)
     who = ["the cat", "a dog", "the old man", "my sister", "a small bird"]
     does = ["sees", "likes", "chases", "paints", "<unk>"]
     whom = ["the house", "a tree", "the cat", "me", "the red door"]
     when = ["", " today", " at night", " again and again"]
-    made = [" ".join(draw.choice(part) for part in (who, does, whom)) + draw.choice(when) for _ in range(lines)]
-    return "\n".join(made) + "\n"
+    result = [" ".join(draw.choice(part) for part in (who, does, whom)) + draw.choice(when) for _ in range(lines)]
+    return "\n".join(result) + "\n"
 
 
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a corpus of three files, each a single document of lines."""
-    parts = {"train": sentences(0, 200), "valid": sentences(1, 40), "test": sentences(2, 20)}
-    return corpus_of(tmp_path_factory.mktemp("corpus") / "animals", **parts)
+    parts = {"train": draw_sentences(0, 200), "valid": draw_sentences(1, 40), "test": draw_sentences(2, 20)}
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "animals", **parts)
 
 
-def corpus_of(folder: Path, **parts: str) -> Path:
+def write_corpus(folder: Path, **parts: str) -> Path:
     folder.mkdir()
     for name, content in parts.items():
         (folder / f"{name}.txt").write_text(content)
     return folder
 
 
-def tables(text: Path, tokenizer: dict[str, Any], estimator: dict[str, Any], **model: Any) -> dict[str, Any]:
+def make_tables(text: Path, tokenizer: dict[str, Any], estimator: dict[str, Any], **model: Any) -> dict[str, Any]:
     return {
         "paper": {"slug": "ngram"},
         "tokenizer": tokenizer,
@@ -74,14 +74,14 @@ def tables(text: Path, tokenizer: dict[str, Any], estimator: dict[str, Any], **m
     }
 
 
-def trained(
+def train_ngram(
     folder: Path,
     text: Path,
     tokenizer: dict[str, Any] | None = None,
     estimator: dict[str, Any] | None = None,
     **model: Any,
 ) -> Path:
-    recipe = parse_recipe(tables(text, tokenizer or {"kind": "words"}, estimator or {}, **model), "here")
+    recipe = parse_recipe(make_tables(text, tokenizer or {"kind": "words"}, estimator or {}, **model), "here")
     list(train_events(recipe, folder, device="cpu"))
     return folder
 
@@ -92,7 +92,7 @@ def plain(text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.mktemp("plain")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(base / "cache"))
-        return trained(base / "run", text)
+        return train_ngram(base / "run", text)
 
 
 def assert_works(folder: Path, sample: str = "the cat sees") -> None:
@@ -134,7 +134,7 @@ def test_every_recipe_trains_loads_scores_and_generates(name: str, text: Path, t
 
 @pytest.mark.parametrize("tokenizer", TOKENIZERS, ids=lambda t: "-".join(map(str, t.values())))
 def test_ngram_works_with_every_tokenizer(tokenizer: dict[str, Any], text: Path, tmp_path: Path) -> None:
-    folder = trained(tmp_path / "run", text, tokenizer)
+    folder = train_ngram(tmp_path / "run", text, tokenizer)
     assert_works(folder)
     lm = nextword.load(folder, device="cpu")
     last, state = lm.network.start(1)
@@ -146,7 +146,7 @@ def test_ngram_works_with_every_tokenizer(tokenizer: dict[str, Any], text: Path,
 
 
 def test_ngram_with_wordpieces_uses_end_as_boundary(text: Path, tmp_path: Path) -> None:
-    lm = nextword.load(trained(tmp_path / "run", text, {"kind": "wordpiece", "size": 200}), device="cpu")
+    lm = nextword.load(train_ngram(tmp_path / "run", text, {"kind": "wordpiece", "size": 200}), device="cpu")
     assert lm.tokenizer.begin != lm.tokenizer.end
     assert lm.network.boundary == lm.tokenizer.end
     pieces = list(lm.generate("the cat sees", Sample(seed=3), Stop(length=4000)))
@@ -155,8 +155,10 @@ def test_ngram_with_wordpieces_uses_end_as_boundary(text: Path, tmp_path: Path) 
 
 def test_literal_special_tokens_in_text_are_ordinary_or_unknown_words(tmp_path: Path) -> None:
     """`<unk>` and `<eos>` are the unknown word; `<s>` and `</s>` are ordinary words."""
-    corpus = corpus_of(tmp_path / "marks", train="a <unk> b\n<s> a b </s>\na <eos> b\n" * 3, valid="a b\n", test="b\n")
-    lm = nextword.load(trained(tmp_path / "run", corpus, order=2, estimator={"kind": "additive"}), device="cpu")
+    corpus = write_corpus(
+        tmp_path / "marks", train="a <unk> b\n<s> a b </s>\na <eos> b\n" * 3, valid="a b\n", test="b\n"
+    )
+    lm = nextword.load(train_ngram(tmp_path / "run", corpus, order=2, estimator={"kind": "additive"}), device="cpu")
     words = lm.tokenizer
     assert sorted(words.words) == ["</s>", "<s>", "a", "b"]
     assert words.encode("a <unk> <eos> \n").ids.tolist() == [*words.encode("a").ids, 0, 0, words.begin]
@@ -173,34 +175,34 @@ def test_literal_special_tokens_in_text_are_ordinary_or_unknown_words(tmp_path: 
 # ------------------------------------------------------------------------------------------------ mixtures, the cache
 
 
-def mean_nats(folder: Path, ids: np.ndarray) -> float:
+def compute_mean_nats(folder: Path, ids: np.ndarray) -> float:
     return float(nextword.load(folder, device="cpu").stream_nats(ids).mean())
 
 
 @pytest.mark.parametrize("cache", [0, 30])
 def test_mixture_scores_no_worse_than_its_better_part(cache: int, text: Path, plain: Path, tmp_path: Path) -> None:
     tokenizer = {"load": str(plain / "tokenizer.json")}
-    five = trained(tmp_path / "five", text, tokenizer, {"kind": "witten-bell"}, order=5)
+    five = train_ngram(tmp_path / "five", text, tokenizer, {"kind": "witten-bell"}, order=5)
     mix = {"kind": "maximum-likelihood", "mix": [str(plain), str(five)]}
-    mixed = trained(tmp_path / "mixed", text, tokenizer, mix, order=2, cache=cache)
+    mixed = train_ngram(tmp_path / "mixed", text, tokenizer, mix, order=2, cache=cache)
     network = nextword.load(mixed, device="cpu").network
     assert len(network.weights) == 3 + bool(cache)
     assert network.weights.sum() == pytest.approx(1, abs=1e-9)
     assert network.window == (None if cache else 4)  # of the part with the highest order
     ids = load_tokenizer(plain / "tokenizer.json").encode((text / "valid.txt").read_text()).ids
-    parts = [mean_nats(plain, ids), mean_nats(five, ids)]
-    assert mean_nats(mixed, ids) <= min(parts) + 1e-5
+    parts = [compute_mean_nats(plain, ids), compute_mean_nats(five, ids)]
+    assert compute_mean_nats(mixed, ids) <= min(parts) + 1e-5
     assert_works(mixed)
     reported = [line for line in RunFolder.open(mixed).read_log() if "weights" in line]
     assert reported[-1]["weights"] == pytest.approx(network.weights.tolist(), abs=1e-6)
 
 
 def test_cache_improves_score_of_repetitive_text(text: Path, tmp_path: Path) -> None:
-    repeating = "".join(line * 6 for line in sentences(3, 8).splitlines(keepends=True))
+    repeating = "".join(line * 6 for line in draw_sentences(3, 8).splitlines(keepends=True))
     parts = {"train": (text / "train.txt").read_text(), "valid": repeating, "test": repeating}
-    corpus = corpus_of(tmp_path / "repeating", **parts)
-    lm = nextword.load(trained(tmp_path / "with", corpus, order=1, cache=30), device="cpu")
-    without = nextword.load(trained(tmp_path / "without", corpus, order=1), device="cpu")
+    corpus = write_corpus(tmp_path / "repeating", **parts)
+    lm = nextword.load(train_ngram(tmp_path / "with", corpus, order=1, cache=30), device="cpu")
+    without = nextword.load(train_ngram(tmp_path / "without", corpus, order=1), device="cpu")
     assert lm.context is None
     assert 0.01 < lm.network.weights[-1] < 0.99
     assert lm.score(repeating).nats < without.score(repeating).nats - 1
@@ -208,7 +210,7 @@ def test_cache_improves_score_of_repetitive_text(text: Path, tmp_path: Path) -> 
 
 
 def test_take_state_rows_equals_steps_of_those_rows(text: Path, tmp_path: Path) -> None:
-    network = nextword.load(trained(tmp_path / "run", text, order=4, cache=5), device="cpu").network
+    network = nextword.load(train_ngram(tmp_path / "run", text, order=4, cache=5), device="cpu").network
     last, state = network.start(3)
     for _ in range(4):
         log_p, state = network.step(last, state)
@@ -221,9 +223,9 @@ def test_take_state_rows_equals_steps_of_those_rows(text: Path, tmp_path: Path) 
 
 
 def test_compact_layout_scores_like_fast_layout(text: Path, plain: Path, tmp_path: Path) -> None:
-    lm = nextword.load(trained(tmp_path / "run", text, layout="compact"), device="cpu")
+    lm = nextword.load(train_ngram(tmp_path / "run", text, layout="compact"), device="cpu")
     ids = lm.tokenizer.encode((text / "test.txt").read_text()).ids
-    assert mean_nats(plain, ids) == pytest.approx(float(lm.stream_nats(ids).mean()), rel=1e-6)
+    assert compute_mean_nats(plain, ids) == pytest.approx(float(lm.stream_nats(ids).mean()), rel=1e-6)
     assert_works(tmp_path / "run")
 
 
@@ -264,7 +266,7 @@ def test_invalid_setting_raises(
     estimator: dict[str, Any], model: dict[str, Any], key: str, text: Path, tmp_path: Path
 ) -> None:
     with pytest.raises(InvalidSetting) as error:
-        trained(tmp_path / "run", text, {"kind": "words"}, estimator, **model)
+        train_ngram(tmp_path / "run", text, {"kind": "words"}, estimator, **model)
     assert error.value.key == key
     del error
     gc.collect()
@@ -275,56 +277,56 @@ def test_mixing_unmixable_runs_raises(text: Path, plain: Path, tmp_path: Path) -
     load = {"load": str(plain / "tokenizer.json")}
     mix = {"mix": [str(plain)]}
     with pytest.raises(RunError):
-        trained(tmp_path / "bytes", text, {"kind": "bytes"}, mix)
+        train_ngram(tmp_path / "bytes", text, {"kind": "bytes"}, mix)
     swapped = tmp_path / "swapped.json"  # as many words, but in another order
     content = json.loads((plain / "tokenizer.json").read_text())
     swapped.write_text(json.dumps(content | {"words": content["words"][::-1]}))
     with pytest.raises(RunError):
-        trained(tmp_path / "swapped", text, {"load": str(swapped)}, mix)
-    mixture = trained(tmp_path / "mixture", text, load, mix)
+        train_ngram(tmp_path / "swapped", text, {"load": str(swapped)}, mix)
+    mixture = train_ngram(tmp_path / "mixture", text, load, mix)
     with pytest.raises(RunError) as error:
-        trained(tmp_path / "twice", text, load, {"mix": [str(mixture)]})
+        train_ngram(tmp_path / "twice", text, load, {"mix": [str(mixture)]})
     assert error.value.path == str(mixture)
     with pytest.raises(RunError) as error:
-        trained(tmp_path / "missing", text, load, {"mix": ["nowhere"]})
+        train_ngram(tmp_path / "missing", text, load, {"mix": ["nowhere"]})
     assert error.value.path == "nowhere"
 
 
 @pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "characters", "bytes"])
 def test_runs_with_loaded_tokenizer_can_be_mixed(kind: str, text: Path, tmp_path: Path) -> None:
     spec = {"kind": kind} | ({"size": 300 if kind == "bpe" else 120} if kind in ("bpe", "wordpiece", "unigram") else {})
-    one = trained(tmp_path / "one", text, spec)
-    two = trained(tmp_path / "two", text, {"load": str(one / "tokenizer.json")}, {"mix": [str(one)]}, order=2)
+    first = train_ngram(tmp_path / "one", text, spec)
+    two = train_ngram(tmp_path / "two", text, {"load": str(first / "tokenizer.json")}, {"mix": [str(first)]}, order=2)
     assert len(nextword.load(two, device="cpu").network.parts) == 2
 
 
-def cut_short(path: Path) -> None:
+def truncate(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def of_another_version(path: Path) -> None:
+def change_version(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(MAGIC)] = 99
     path.write_bytes(data)
 
 
-def no_header(path: Path) -> None:
+def remove_header(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(MAGIC) + 8] = 0
     path.write_bytes(data)
 
 
-def another_kind(path: Path) -> None:
+def change_kind(path: Path) -> None:
     path.write_bytes(b"\\data\\\nngram 1=3\n" + path.read_bytes())
 
 
-def empty(path: Path) -> None:
+def empty_file(path: Path) -> None:
     path.write_bytes(b"")
 
 
 @pytest.mark.parametrize(
     "damage",
-    [cut_short, of_another_version, no_header, another_kind, empty],
+    [truncate, change_version, remove_header, change_kind, empty_file],
 )
 def test_damaged_file_raises(damage: Callable[[Path], None], plain: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
@@ -339,7 +341,7 @@ def test_damaged_file_raises(damage: Callable[[Path], None], plain: Path, tmp_pa
 
 
 def test_swapped_tokenizer_raises(text: Path, plain: Path, tmp_path: Path) -> None:
-    other = trained(tmp_path / "other", text, {"kind": "characters"})
+    other = train_ngram(tmp_path / "other", text, {"kind": "characters"})
     run = tmp_path / "run"
     shutil.copytree(plain, run)
     shutil.copyfile(other / "tokenizer.json", run / "tokenizer.json")
@@ -362,15 +364,15 @@ def test_interrupted_run_resumes_to_the_same_model(
 ) -> None:
     monkeypatch.setattr(counting, "BLOCK", 256)
     estimator = {"on_disk": on_disk, "memory": "1GB"}
-    whole = trained(tmp_path / "whole", text, estimator=estimator, order=4)
-    asked = 0
+    uninterrupted = train_ngram(tmp_path / "whole", text, estimator=estimator, order=4)
+    call_count = 0
 
     def stop() -> bool:
-        nonlocal asked
-        asked += 1
-        return asked == steps
+        nonlocal call_count
+        call_count += 1
+        return call_count == steps
 
-    recipe = parse_recipe(tables(text, {"kind": "words"}, estimator, order=4), "here")
+    recipe = parse_recipe(make_tables(text, {"kind": "words"}, estimator, order=4), "here")
     events = list(train_events(recipe, tmp_path / "run", device="cpu", stop=stop))
     assert events[-1].values["reason"] == "interrupted"
     assert not (tmp_path / "run" / ngram.FILE).exists()
@@ -381,7 +383,7 @@ def test_interrupted_run_resumes_to_the_same_model(
     assert not list(cache_folder().glob(".ngrams-*"))
     assert list(train_events(None, tmp_path / "run", resume=True, device="cpu"))[-1].values["reason"] == "counted"
     for name in (ngram.FILE, ngram.WEIGHTS):
-        assert (tmp_path / "run" / name).read_bytes() == (whole / name).read_bytes()
+        assert (tmp_path / "run" / name).read_bytes() == (uninterrupted / name).read_bytes()
     assert RunFolder.open(tmp_path / "run").manifest["finished"]
     gc.collect()
     assert not list(cache_folder().glob(".ngrams-*"))

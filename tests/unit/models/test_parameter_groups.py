@@ -41,17 +41,17 @@ AWD = {
 AWD["weight_dropout"] = 0.0
 
 
-def made(slug: str, **model: Any) -> Any:
+def make_network(slug: str, **model: Any) -> Any:
     torch.manual_seed(1)
     cls = model_class(slug)
     return cls(cls.Config(**(model or load_recipe(f"{slug}/tiny").model)), WORDS)
 
 
-def headed(network: Any, **head: Any) -> TextHead:
+def make_head(network: Any, **head: Any) -> TextHead:
     return TextHead(network, TextHeadConfig(frame="classify", **head), 2)
 
 
-def named(network: nn.Module) -> list[list[str]]:
+def list_group_names(network: nn.Module) -> list[list[str]]:
     names = {id(p): name for name, p in network.named_parameters()}
     return [sorted(names[id(p)] for p in group) for group in groups(network)]
 
@@ -62,33 +62,33 @@ def named(network: nn.Module) -> list[list[str]]:
 def test_groups_of_awd_lstm_with_and_without_head_are_its_layers() -> None:
     layer = ["bias_hh", "bias_ih", "weight_hh", "weight_ih"]
     layers = [[f"layers.{i}.{name}" for name in layer] for i in range(3)]
-    network = made("awd-lstm", **AWD)
-    assert named(network) == [*layers, ["embedding.weight", "readout.bias"]]  # tied: grouped as in fastai
-    untied = made("awd-lstm", **AWD, tied=False)
-    assert named(untied) == [["embedding.weight"], *layers, ["readout.bias", "readout.weight"]]
+    network = make_network("awd-lstm", **AWD)
+    assert list_group_names(network) == [*layers, ["embedding.weight", "readout.bias"]]  # tied: grouped as in fastai
+    untied = make_network("awd-lstm", **AWD, tied=False)
+    assert list_group_names(untied) == [["embedding.weight"], *layers, ["readout.bias", "readout.weight"]]
     below = [[f"encoder.{name}" for name in group] for group in layers]
     below[-1] = sorted([*below[-1], "encoder.readout.bias"])
-    assert named(headed(network)) == [["encoder.embedding.weight"], *below, ["out.bias", "out.weight"]]
+    assert list_group_names(make_head(network)) == [["encoder.embedding.weight"], *below, ["out.bias", "out.weight"]]
 
 
 def test_groups_of_bert_with_head_are_its_layers() -> None:
-    found = named(headed(made("bert")))
-    assert [sorted({name.split(".")[1] for name in group}) for group in found] == [
+    results = list_group_names(make_head(make_network("bert")))
+    assert [sorted({name.split(".")[1] for name in group}) for group in results] == [
         ["embedding", "norm", "positions", "segments"],
         ["attending", "feeding"],
         ["attending", "feeding", "next_sentence", "pooler", "readout"],
         ["bias", "weight"],
     ]
     for i in (0, 1):
-        assert all(f"ing.{i}." in name for name in found[1 + i] if "attending" in name or "feeding" in name)
+        assert all(f"ing.{i}." in name for name in results[1 + i] if "attending" in name or "feeding" in name)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in MODELS if slug != "ngram"])
 def test_groups_of_every_network_contain_each_weight_once(slug: str) -> None:
-    network = made(slug)
-    found = [p for group in groups(network) for p in group]
-    assert {id(p) for p in found} == {id(p) for p in network.parameters()}
-    assert len(found) == len(list(network.parameters()))
+    network = make_network(slug)
+    results = [p for group in groups(network) for p in group]
+    assert {id(p) for p in results} == {id(p) for p in network.parameters()}
+    assert len(results) == len(list(network.parameters()))
     assert len(groups(network)) >= min(len(network.widths), 2)  # word-vector models have one group
 
 
@@ -96,8 +96,8 @@ def test_groups_of_every_network_contain_each_weight_once(slug: str) -> None:
 
 
 def test_discount_lowers_rates_from_group_to_group() -> None:
-    network = headed(made("awd-lstm", **AWD))
-    phase = job_phase({"kind": "adam", "rate": 0.01, "layer_discount": 2.6})
+    network = make_head(make_network("awd-lstm", **AWD))
+    phase = make_phase({"kind": "adam", "rate": 0.01, "layer_discount": 2.6})
     optimizer = TrainableLayers(network, phase).make_optimizer()
     assert [group["params"] for group in optimizer.param_groups] == groups(network)
     for rate in (0.01, 0.004):
@@ -106,13 +106,13 @@ def test_discount_lowers_rates_from_group_to_group() -> None:
         assert rates == pytest.approx([rate / 2.6**4, rate / 2.6**3, rate / 2.6**2, rate / 2.6, rate])
 
 
-def job_phase(optimizer: dict[str, Any], **rest: Any) -> Any:
+def make_phase(optimizer: dict[str, Any], **rest: Any) -> Any:
     return Phase(steps=1, optimizer=optimizer, **rest)
 
 
 def test_sgd_step_uses_the_rate_of_each_group() -> None:
     """With SGD and gradients of one each weight moves by the rate of its group."""
-    network = made("lstm", width=4)
+    network = make_network("lstm", width=4)
     optimizer = make_optimizer(
         network.parameters(), {"kind": "sgd", "rate": 1.0, "layer_discount": 2.0}, groups(network)
     )
@@ -131,17 +131,17 @@ def optimizer_step(optimizer: Optimizer, rate: float) -> None:
 
 
 def test_weight_decay_skips_vectors_in_every_group() -> None:
-    network = made("lstm", width=4)
+    network = make_network("lstm", width=4)
     table = {"kind": "adamw", "rate": 1.0, "weight_decay": 0.1, "decay_on": "matrices", "layer_discount": 2.0}
-    found = make_optimizer(network.parameters(), table, groups(network)).param_groups
-    told = [(group["share"], group["weight_decay"], {p.dim() for p in group["params"]}) for group in found]
-    assert told == [(0.25, 0.1, {2}), (0.5, 0.1, {2}), (0.5, 0.0, {1}), (1.0, 0.1, {2}), (1.0, 0.0, {1})]
+    results = make_optimizer(network.parameters(), table, groups(network)).param_groups
+    settings = [(group["share"], group["weight_decay"], {p.dim() for p in group["params"]}) for group in results]
+    assert settings == [(0.25, 0.1, {2}), (0.5, 0.1, {2}), (0.5, 0.0, {1}), (1.0, 0.1, {2}), (1.0, 0.0, {1})]
 
 
 def test_optimizer_without_discount_has_one_group() -> None:
-    network = made("lstm", width=4)
+    network = make_network("lstm", width=4)
     for table in ({"kind": "adam"}, {"kind": "adam", "layer_discount": 1}):
-        (group,) = TrainableLayers(network, job_phase(table)).make_optimizer().param_groups
+        (group,) = TrainableLayers(network, make_phase(table)).make_optimizer().param_groups
         assert all(a is b for a, b in zip(group["params"], network.parameters(), strict=True))
         assert "share" not in group
 
@@ -156,7 +156,7 @@ def test_optimizer_without_discount_has_one_group() -> None:
 )
 def test_invalid_discount_raises(optimizer: dict[str, Any]) -> None:
     with pytest.raises(InvalidSetting) as invalid:
-        TrainableLayers(made("lstm", width=4), job_phase(optimizer)).make_optimizer()
+        TrainableLayers(make_network("lstm", width=4), make_phase(optimizer)).make_optimizer()
     assert (invalid.value.key, invalid.value.value) == ("optimizer.layer_discount", optimizer["layer_discount"])
 
 
@@ -180,42 +180,42 @@ OPTIMIZERS = [
 @pytest.mark.parametrize("optimizer", OPTIMIZERS, ids=lambda table: table["kind"])
 @pytest.mark.parametrize(("trains", "moves"), [(1, {"readout"}), (2, {"readout", "layers"}), (0, {"all"})])
 def test_frozen_groups_do_not_change(tmp_path: Path, optimizer: dict[str, Any], trains: int, moves: set[str]) -> None:
-    made = make_lstm_job(tmp_path / "run", optimizer=optimizer, trainable_groups=trains, steps=12, clip=0.5)
-    before = copy_weights(made.network)
-    list(run_gradient_phase(made))
-    after = copy_weights(made.network)
+    job = make_lstm_job(tmp_path / "run", optimizer=optimizer, trainable_groups=trains, steps=12, clip=0.5)
+    before = copy_weights(job.network)
+    list(run_gradient_phase(job))
+    after = copy_weights(job.network)
     moved = {name.split(".")[0] for name in before if not torch.equal(before[name], after[name])}
     assert moved == ({"embedding", "layers", "readout"} if moves == {"all"} else moves)
-    assert all(p.requires_grad for p in made.network.parameters())  # the next phase may train it
+    assert all(p.requires_grad for p in job.network.parameters())  # the next phase may train it
 
 
 def test_trainable_groups_get_unchanged_gradients() -> None:
-    network = headed(made("awd-lstm", **AWD), pooling="concat", classifier="mlp", dropout=0.0).eval()
+    network = make_head(make_network("awd-lstm", **AWD), pooling="concat", classifier="mlp", dropout=0.0).eval()
     ids = torch.arange(12).view(2, 6)
 
     def gradients(trains: int) -> dict[str, Tensor]:
         network.zero_grad()
-        with TrainableLayers(network, job_phase({"kind": "sgd"}, trainable_groups=trains)).freeze_others():
+        with TrainableLayers(network, make_phase({"kind": "sgd"}, trainable_groups=trains)).freeze_others():
             network(
                 Batch(Inputs(ids), torch.zeros(2, dtype=torch.long), target_positions=torch.tensor([5, 11]))
             ).square().sum().backward()
             return {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
 
-    whole = gradients(0)
+    full = gradients(0)
     for trains in range(1, 6):
         some = gradients(trains)
-        learning = {name for group in named(network)[-trains:] for name in group} & whole.keys()
+        learning = {name for group in list_group_names(network)[-trains:] for name in group} & full.keys()
         assert some.keys() == learning
-        assert all(torch.allclose(some[name], whole[name], atol=1e-7) for name in some)
+        assert all(torch.allclose(some[name], full[name], atol=1e-7) for name in some)
 
 
 def test_frozen_network_has_one_trainable_group() -> None:
-    network = headed(made("lstm", width=4), frozen=True)
-    learning = TrainableLayers(network, job_phase({"kind": "adam", "layer_discount": 2.6}, trainable_groups=1))
+    network = make_head(make_network("lstm", width=4), frozen=True)
+    learning = TrainableLayers(network, make_phase({"kind": "adam", "layer_discount": 2.6}, trainable_groups=1))
     assert len(learning.layers) == 1
     assert learning.frozen == []
     assert (
-        TrainableLayers(network, job_phase({"kind": "adam"}, trainable_groups=9)).layers == learning.layers
+        TrainableLayers(network, make_phase({"kind": "adam"}, trainable_groups=9)).layers == learning.layers
     )  # more groups than exist
     with learning.freeze_others():
         pass
@@ -290,9 +290,9 @@ def test_gradual_unfreezing_works_over_every_encoder(place: Path, slug: str) -> 
             now = copy_weights(network)
             moved.append({name for name in now if name in before and not torch.equal(before[name], now[name])})
             before = now
-    top = set(named(network)[-1])
+    top = set(list_group_names(network)[-1])
     assert {name for name in moved[1] if not name.startswith("out.")} <= {
-        name for group in named(network)[-2:] for name in group
+        name for group in list_group_names(network)[-2:] for name in group
     }
     assert any(name.startswith("encoder.") for name in moved[1])
     assert moved[2] - moved[1] - top
@@ -316,20 +316,20 @@ def test_run_interrupted_while_unfreezing_resumes_bit_identically(place: Path, t
         seen += 1
         return seen == stop_at
 
-    found = transfer.run(recipe, place / "bert", data, tmp_path / "cut", device="cpu", stop=stop)
-    assert found.interrupted
+    outcome = transfer.run(recipe, place / "bert", data, tmp_path / "cut", device="cpu", stop=stop)
+    assert outcome.interrupted
     list(resume(tmp_path / "cut", "cpu")[1])
     plan = make_plan(recipe, place / "bert", data, device="cpu")
     assert are_equal(*(copy_weights(event_network(plan, tmp_path / name)) for name in ("whole", "cut")))
 
 
 def test_language_model_trains_only_unfrozen_groups(tmp_path: Path) -> None:
-    made = make_lstm_job(
+    job = make_lstm_job(
         tmp_path / "run", model={**MODEL, "tied": True}, trainable_groups=1, steps=4, optimizer={"kind": "adam"}
     )
-    before = copy_weights(made.network)
-    list(run_gradient_phase(made))
-    after = copy_weights(made.network)
+    before = copy_weights(job.network)
+    list(run_gradient_phase(job))
+    after = copy_weights(job.network)
     assert {name for name in before if not torch.equal(before[name], after[name])} == {
         "embedding.weight",
         "readout.bias",

@@ -49,13 +49,13 @@ ASKED = BlankSettings(words=(1, 2), each=6, max_pieces=4, beam=3)
 
 
 @pytest.fixture(scope="module")
-def both() -> tuple[Text, Tokenizer]:
+def corpus() -> tuple[Text, Tokenizer]:
     return encode_corpus(open_corpus("python"), 400)
 
 
 @pytest.fixture(scope="module")
-def asked(both: tuple[Text, Tokenizer]) -> tuple[list[Blank], Rules]:
-    return study.choose_blanks(*both, TINY, ASKED)
+def blanks_and_rules(corpus: tuple[Text, Tokenizer]) -> tuple[list[Blank], Rules]:
+    return study.choose_blanks(*corpus, TINY, ASKED)
 
 
 # ------------------------------------------------------------------------------------------------ what is read
@@ -91,9 +91,9 @@ def test_spans_and_context_restore_the_text() -> None:
     assert study.count_tokens(batch) == total
 
 
-def test_all_networks_read_equally_many_tokens(both: tuple[Text, Tokenizer]) -> None:
+def test_all_networks_read_equally_many_tokens(corpus: tuple[Text, Tokenizer]) -> None:
     size = replace(TINY, steps=60)
-    text = both[0]
+    text = corpus[0]
     readings = [learn(0, size, text)[1] for learn, _ in study.TRAINERS.values()]
     (fewer, tokens, pieces), (steps, same, hidden), (_, again, every) = readings
     assert fewer == study.equal_steps(size, text) < steps == 60
@@ -115,8 +115,8 @@ def test_word_ends_stop_at_punctuation() -> None:
     assert [study.end_of_run(i, 2, ends) for i in ends] == [4, -1, 8, -1]  # punctuation ends a run of words
 
 
-def test_blanks_are_whole_words_that_fit(both: tuple[Text, Tokenizer]) -> None:
-    (text, tokenizer), parts = both, WordPieces(both[1])
+def test_blanks_are_whole_words_that_fit(corpus: tuple[Text, Tokenizer]) -> None:
+    (text, tokenizer), parts = corpus, WordPieces(corpus[1])
     rows = masked_lm(TINY, text.vocabulary)
     blanks = list(study.find_blanks(rows.validation_batches(text.test), (1, 2, 3), tokenizer, 5, 18))
     assert {blank.words for blank in blanks} == {1, 2, 3}
@@ -133,8 +133,8 @@ def test_blanks_are_whole_words_that_fit(both: tuple[Text, Tokenizer]) -> None:
     assert blanks == list(study.find_blanks(rows.validation_batches(text.test), (1, 2, 3), tokenizer, 5, 18))
 
 
-def test_length_shares_come_from_training_blanks(asked: tuple[list[Blank], Rules]) -> None:
-    blanks, rules = asked
+def test_length_shares_come_from_training_blanks(blanks_and_rules: tuple[list[Blank], Rules]) -> None:
+    blanks, rules = blanks_and_rules
     assert [blank.words for blank in blanks] == [1] * 6 + [2] * 6
     assert sum(rules.length_shares) == pytest.approx(1)
     shares = study.estimate_lengths([Blank((), (1,) * n, (), 1) for n in (1, 1, 1, 2)], 3)
@@ -164,9 +164,9 @@ class TableNetwork:
 
 
 @pytest.fixture(scope="module")
-def small(both: tuple[Text, Tokenizer]) -> tuple[Any, Blank, Rules, tuple[int, int, int]]:
+def tiny_model(corpus: tuple[Text, Tokenizer]) -> tuple[Any, Blank, Rules, tuple[int, int, int]]:
     """left _ right: of one piece b; of two, a then b (0.6 · 0.5) or b then c (0.4 · 0.9), which is likelier."""
-    tokenizer = both[1]
+    tokenizer = corpus[1]
     a, b, c, left, right = np.flatnonzero(WordPieces(tokenizer).begins.numpy())[:5].tolist()
     network = TableNetwork(
         tokenizer,
@@ -183,20 +183,20 @@ def small(both: tuple[Text, Tokenizer]) -> tuple[Any, Blank, Rules, tuple[int, i
 
 
 def test_bert_with_given_length_finds_the_most_likely_filling(
-    small: tuple[Any, Blank, Rules, tuple[int, int, int]],
+    tiny_model: tuple[Any, Blank, Rules, tuple[int, int, int]],
 ) -> None:
-    network, blank, rules, (a, b, c) = small
-    (found,) = list(study.beam_search([blank], study.masked_scorer(network, 2), 2, rules))[-1]
-    assert found[0] == (pytest.approx((b, c)), pytest.approx(math.log(0.36)))
+    network, blank, rules, (a, b, c) = tiny_model
+    (result,) = list(study.beam_search([blank], study.masked_scorer(network, 2), 2, rules))[-1]
+    assert result[0] == (pytest.approx((b, c)), pytest.approx(math.log(0.36)))
     greedy = list(study.beam_search([blank], study.masked_scorer(network, 2), 2, replace(rules, beam=1)))[-1]
     assert greedy[0][0].ids == (a, b)
     answers = study.fill_with_bert(network, [blank], rules)
     assert answers[BERT_GIVEN].fillings == [(b, c)]  # as many as are missing
     assert answers[AT_ONCE].fillings == [(a, c)]  # each the likeliest by itself
     assert answers[BERT_NAME].fillings == [(b, c)]  # 0.5 · 0.36 is more than 0.5 · 0.3
-    one = study.fill_with_bert(network, [blank], replace(rules, length_shares=(0.6, 0.4)))
-    assert one[BERT_NAME].fillings == [(b,)]
-    assert one[BERT_GIVEN].fillings == [(b, c)]
+    first = study.fill_with_bert(network, [blank], replace(rules, length_shares=(0.6, 0.4)))
+    assert first[BERT_NAME].fillings == [(b,)]
+    assert first[BERT_GIVEN].fillings == [(b, c)]
     costs = {way: answer.nats for way, answer in answers.items() if answer.nats is not None}
     expected = {BERT_GIVEN: 0.36, BERT_NAME: 0.18, AT_ONCE: 0.4 * 0.8}
     for way, p in expected.items():
@@ -205,8 +205,8 @@ def test_bert_with_given_length_finds_the_most_likely_filling(
     assert costs[PSEUDO] == pytest.approx([-math.log(0.3 * 0.9)])
 
 
-def test_given_length_is_respected(both: tuple[Text, Tokenizer], asked: tuple[list[Blank], Rules]) -> None:
-    (text, tokenizer), (blanks, rules) = both, asked
+def test_given_length_is_respected(corpus: tuple[Text, Tokenizer], blanks_and_rules: tuple[list[Blank], Rules]) -> None:
+    (text, tokenizer), (blanks, rules) = corpus, blanks_and_rules
     answers: Answers = {}
     for learn, fills in study.TRAINERS.values():
         answers |= fills(learn(0, TINY, text)[0], blanks, rules)
@@ -228,12 +228,14 @@ def test_given_length_is_respected(both: tuple[Text, Tokenizer], asked: tuple[li
         assert mine + shares == pytest.approx(its, abs=1e-4)
 
 
-def test_score_from_adds_up_token_by_token(both: tuple[Text, Tokenizer], asked: tuple[list[Blank], Rules]) -> None:
-    network, _ = study.train_gpt2(0, TINY, both[0])
-    rows = [blank.fill(blank.piece) for blank in asked[0]]
-    first = [len(blank.left) for blank in asked[0]]
-    whole = study.score_from(network, rows, first)
-    for row, at, total in zip(rows, first, whole, strict=True):
+def test_score_from_adds_up_token_by_token(
+    corpus: tuple[Text, Tokenizer], blanks_and_rules: tuple[list[Blank], Rules]
+) -> None:
+    network, _ = study.train_gpt2(0, TINY, corpus[0])
+    rows = [blank.fill(blank.piece) for blank in blanks_and_rules[0]]
+    first = [len(blank.left) for blank in blanks_and_rules[0]]
+    full = study.score_from(network, rows, first)
+    for row, at, total in zip(rows, first, full, strict=True):
         each = [float(study.predict_at(network, [row[:i]], [i - 1])[0, row[i]]) for i in range(at, len(row))]
         assert total == pytest.approx(sum(each), abs=1e-4)
 
@@ -243,27 +245,27 @@ def test_rescoring_redistributes_the_joint_probability() -> None:
     follows = np.log([0.1, 0.1, 0.9])
     weights = {(1,): 0.03, (2,): 0.02, (3, 4): 0.09}
     total = 0.0
-    for one in every:
-        best, nats = study.rescore(every, follows, Blank((), one.ids, (), 1), -9.0)
+    for item in every:
+        best, nats = study.rescore(every, follows, Blank((), item.ids, (), 1), -9.0)
         assert best == (3, 4)
-        assert math.exp(-nats) == pytest.approx(0.6 * weights[one.ids] / 0.14)
+        assert math.exp(-nats) == pytest.approx(0.6 * weights[item.ids] / 0.14)
         total += math.exp(-nats)
     assert total == pytest.approx(0.6)
     assert study.rescore(every, follows, Blank((), (9,), (), 1), -9.0)[1] == 9.0  # not a candidate: its own
 
 
-def test_nats_belong_to_distributions(both: tuple[Text, Tokenizer]) -> None:
+def test_nats_belong_to_distributions(corpus: tuple[Text, Tokenizer]) -> None:
     """Over all fillings of one piece BERT's and GPT-2's add up to one with a given length; GLM's to less,
     which has longer ones to think of."""
-    text, tokenizer = both
+    text, tokenizer = corpus
     rows = masked_lm(TINY, text.vocabulary)
-    (one,) = islice(study.find_blanks(rows.validation_batches(text.test), (1,), tokenizer, 4, 18), 1)
-    every = [one._replace(piece=(id,)) for id in range(len(tokenizer))]
+    (first,) = islice(study.find_blanks(rows.validation_batches(text.test), (1,), tokenizer, 4, 18), 1)
+    every = [first._replace(piece=(id,)) for id in range(len(tokenizer))]
     bert, gpt = (learn(0, TINY, text)[0] for learn in (study.train_bert, study.train_gpt2))
     nats = study.score_truth(bert, every, together=False).nats
     assert nats is not None
     assert np.exp(-nats).sum() == pytest.approx(1, abs=1e-4)
-    log_p = study.score_from(gpt, [[*b.left, *b.piece] for b in every], [len(one.left)] * len(every))
+    log_p = study.score_from(gpt, [[*b.left, *b.piece] for b in every], [len(first.left)] * len(every))
     assert np.exp(log_p).sum() == pytest.approx(1, abs=1e-4)
     network = study.train_glm(0, TINY, text)[0]
     glm = study.fill_with_glm(network, every, Rules(tokenizer, (0.7, 0.3), 1))[GLM_NAME].nats

@@ -16,22 +16,26 @@ from nextword.studies.elmo_layers import CHUNKS, ENTITIES, PENALTIES, USUAL, Tag
 SEEDS = (0, 1, 2)
 
 
-def runs(first: float, held: float, chunks: float, tasks: tuple[str, ...] = (ENTITIES, CHUNKS)) -> dict[Any, Tagger]:
+def make_runs(
+    first: float, held: float, chunks: float, tasks: tuple[str, ...] = (ENTITIES, CHUNKS)
+) -> dict[Any, Tagger]:
     """Layer 1's share with λ = 0 and with λ = 1 for names; for chunks with λ = 0. Others share the rest."""
-    found = {}
+    result = {}
     for task in tasks:
         for seed in SEEDS:
             draw = np.random.default_rng([seed, task == ENTITIES])
             for penalty, share in zip(PENALTIES, (first if task == ENTITIES else chunks, 0.4, 0.37, held), strict=True):
                 share = share + 0.002 * draw.normal()
                 mix = ((1 - share) * 0.55, share, (1 - share) * 0.45)
-                found[task, "input", penalty, seed] = Tagger(80 - penalty + 0.01 * draw.normal(), {"input": (mix, 1.1)})
+                result[task, "input", penalty, seed] = Tagger(
+                    80 - penalty + 0.01 * draw.normal(), {"input": (mix, 1.1)}
+                )
             equal = ((1 / 3,) * 3, 1.0)
             mixes = {"": {}, "output": {"output": equal}, "both": {"input": equal, "output": equal}}
             for place, mixed in mixes.items():
                 score = {"": 70.0, "output": 78.0, "both": 80.5}[place] + 0.01 * draw.normal()
-                found[task, place, USUAL, seed] = Tagger(score, mixed)
-    return found
+                result[task, place, USUAL, seed] = Tagger(score, mixed)
+    return result
 
 
 @pytest.mark.parametrize(
@@ -44,14 +48,15 @@ def runs(first: float, held: float, chunks: float, tasks: tuple[str, ...] = (ENT
     ],
 )
 def test_verdict_follows_the_mixes(first: float, held: float, chunks: float, expected: str) -> None:
-    parts = judge(make_tables(runs(first, held, chunks), (ENTITIES, CHUNKS), SEEDS))
+    parts = judge(make_tables(make_runs(first, held, chunks), (ENTITIES, CHUNKS), SEEDS))
     assert overall_verdict(parts) == expected
     assert all(part.evidence.endswith(".") for part in parts)
 
 
 def test_side_results_follow_the_scores() -> None:
     results = {
-        part.statement: part.verdict for part in judge(make_tables(runs(0.6, 0.34, 0.8), (ENTITIES, CHUNKS), SEEDS))
+        part.statement: part.verdict
+        for part in judge(make_tables(make_runs(0.6, 0.34, 0.8), (ENTITIES, CHUNKS), SEEDS))
     }
     assert results["Without ELMo the tagger is worse than with it at the input (named entities)."] == HOLDS
     assert results["ELMo at the output is better than at the input (named entities)."] == FAILS
@@ -60,9 +65,9 @@ def test_side_results_follow_the_scores() -> None:
 
 
 def test_one_task_or_one_seed_is_undecided() -> None:
-    every = runs(0.6, 0.34, 0.8, (ENTITIES,))
+    every = make_runs(0.6, 0.34, 0.8, (ENTITIES,))
     assert overall_verdict(judge(make_tables(every, (ENTITIES,), SEEDS))) == UNDECIDED
-    assert overall_verdict(judge(make_tables(runs(0.6, 0.34, 0.8), (ENTITIES, CHUNKS), (0,)))) == UNDECIDED
+    assert overall_verdict(judge(make_tables(make_runs(0.6, 0.34, 0.8), (ENTITIES, CHUNKS), (0,)))) == UNDECIDED
 
 
 def test_distance_from_equal_weights() -> None:
@@ -81,8 +86,8 @@ def test_tasks_are_columns_of_the_same_sentences(tmp_path: Path, monkeypatch: py
     name, columns = study.write_tasks(tmp_path / "made", (2, 1, 1))
     assert name == str(theirs)
     names, chunks = (open_tagged(tmp_path / "made", columns[task]) for task in (ENTITIES, CHUNKS))
-    assert [one.tags for one in names["train"].sentences] == [("I-ORG", "O"), ("I-PER",)]
-    assert [one.words for one in chunks["dev"].sentences] == [("EU", "spoke")]
+    assert [sentence.tags for sentence in names["train"].sentences] == [("I-ORG", "O"), ("I-PER",)]
+    assert [sentence.words for sentence in chunks["dev"].sentences] == [("EU", "spoke")]
     monkeypatch.setattr(study, "SOURCES", known[:1])
     with pytest.raises(MissingFile):
         study.write_tasks(tmp_path / "other", (2, 1, 1))

@@ -18,12 +18,12 @@ def test_all_variants_start_from_the_same_function() -> None:
     text = encode_corpus(open_corpus("python"), 400)[0]
     torch.manual_seed(0)
     config = BERTConfig(**Size(width=16, layers=1, heads=2, length=16).shape)
-    one = study.SharedEncoder(config, text.vocabulary, study.ALL)
+    encoder = study.SharedEncoder(config, text.vocabulary, study.ALL)
     inputs = Inputs(torch.randint(5, 300, (2, 9)))
-    networks = {share: study.stack_layers(one, share, 3).eval() for share in study.SHARE}
+    networks = {share: study.stack_layers(encoder, share, 3).eval() for share in study.SHARE}
     outputs = [network.hidden(inputs, None)[0][-1] for network in networks.values()]
     assert all(torch.allclose(outputs[0], other) for other in outputs)
-    assert not torch.allclose(outputs[0], one.eval().hidden(inputs, None)[0][-1])
+    assert not torch.allclose(outputs[0], encoder.eval().hidden(inputs, None)[0][-1])
     parts = {share: (len(network.attending), len(network.feeding)) for share, network in networks.items()}
     assert parts == {"none": (3, 3), "attention": (1, 3), "feed-forward": (3, 1), "all": (1, 1)}
 

@@ -41,70 +41,70 @@ from tests.support.study_tables import change
 SIZE, EOS, ORDER = 12, 1, 4
 
 
-def text(length: int, seed: int) -> np.ndarray:
+def draw_ids(length: int, seed: int) -> np.ndarray:
     """Ids of some commoner and some rarer words, a line end among them."""
     weights = 1 / np.arange(1, SIZE + 1)
     return np.random.default_rng(seed).choice(SIZE, length, p=weights / weights.sum()).astype(np.uint32)
 
 
-def counts(ids: np.ndarray, order: int = ORDER) -> NgramCounts:
-    *_, found = count_ngrams(ids, order, SIZE, EOS, 1 << 40)
-    assert isinstance(found, NgramCounts)
-    return found
+def count_text(ids: np.ndarray, order: int = ORDER) -> NgramCounts:
+    *_, result = count_ngrams(ids, order, SIZE, EOS, 1 << 40)
+    assert isinstance(result, NgramCounts)
+    return result
 
 
-def arrays(counted: NgramCounts) -> list[np.ndarray]:
+def list_arrays(counted: NgramCounts) -> list[np.ndarray]:
     return [*counted.words, *counted.counts, *counted.first, *counted.links]
 
 
-def grams(stream: list[int], n: int) -> list[tuple[int, ...]]:
+def list_grams(stream: list[int], n: int) -> list[tuple[int, ...]]:
     """The n-gram that ends at each token after the first, cut short where its line begins."""
-    found = []
+    result = []
     for i in range(1, len(stream)):
         line = max(j for j in range(i) if stream[j] == EOS)
-        found.append(tuple(stream[max(line, i - n + 1) : i + 1]))
-    return found
+        result.append(tuple(stream[max(line, i - n + 1) : i + 1]))
+    return result
 
 
 # ------------------------------------------------------------------------------------------------ measuring
 
 
 def test_limited_counts_equal_counts_of_that_order() -> None:
-    ids = text(500, seed=0)
-    longest = counts(ids)
+    ids = draw_ids(500, seed=0)
+    longest = count_text(ids)
     for n in range(1, ORDER + 1):
-        for a, b in zip(arrays(limit_order(longest, n)), arrays(counts(ids, n)), strict=True):
+        for a, b in zip(list_arrays(limit_order(longest, n)), list_arrays(count_text(ids, n)), strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_estimation_does_not_change_the_counts() -> None:
     """They are counted once and make_trie from many times."""
-    counted = counts(text(500, seed=0))
-    before = [array.copy() for array in arrays(counted)]
+    counted = count_text(draw_ids(500, seed=0))
+    before = [array.copy() for array in list_arrays(counted)]
     for group in REMEDIES.values():
         for how in group.values():
             make_trie(counted, how)
-    for a, b in zip(before, arrays(counted), strict=True):
+    for a, b in zip(before, list_arrays(counted), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
 def test_new_ngrams_match_a_set_of_all_ngrams(tmp_path: Path) -> None:
-    ids, held = text(120, seed=1), text(300, seed=2)
+    ids, held = draw_ids(120, seed=1), draw_ids(300, seed=2)
     stream = np.concatenate([[EOS], held]).astype(np.uint32)
-    longest = longest_seen(counts(ids), stream, tmp_path / "model")
+    longest = longest_seen(count_text(ids), stream, tmp_path / "model")
     for n in range(1, ORDER + 1):
-        known = {gram for m in range(1, n + 1) for gram in grams([EOS, *ids.tolist()], m)}
+        known = {gram for m in range(1, n + 1) for gram in list_grams([EOS, *ids.tolist()], m)}
         contexts = {gram[:-1] for gram in known} | {(w,) for w in ids.tolist()} | known
         new, lost = find_new(longest, stream, EOS, n)
-        found = grams(stream.tolist(), n)
-        assert new.tolist() == [gram not in known for gram in found]
-        assert lost.tolist() == [len(gram) > 1 and gram[:-1] not in contexts for gram in found]
+        results = list_grams(stream.tolist(), n)
+        assert new.tolist() == [gram not in known for gram in results]
+        assert lost.tolist() == [len(gram) > 1 and gram[:-1] not in contexts for gram in results]
         assert n == 1 or 0 < new.sum() < len(new)
 
 
 def test_unseen_word_has_no_seen_ngram(tmp_path: Path) -> None:
     stream = np.array([EOS, 2, 9, 2], np.uint32)
-    counted = counts(np.array([2, 3, EOS, 2, 3, EOS], np.uint32), 2)
+    counted = count_text(np.array([2, 3, EOS, 2, 3, EOS], np.uint32), 2)
     assert longest_seen(counted, stream, tmp_path / "model").tolist() == [1, 2, 0, 1]
 
 
@@ -133,12 +133,12 @@ def test_maximum_likelihood_counts_impossible_tokens() -> None:
 
 
 @pytest.fixture(scope="module")
-def found() -> dict[str, Table]:
+def measured() -> dict[str, Table]:
     return study.measure(Settings(quick=True, seeds=(0,), data="python"), lambda done, total: None)[0]
 
 
-def test_perplexity_table_has_every_estimator_and_order(found: dict[str, Table]) -> None:
-    table = found["perplexity"]
+def test_perplexity_table_has_every_estimator_and_order(measured: dict[str, Table]) -> None:
+    table = measured["perplexity"]
     assert len(table.rows) == 13
     assert table.columns[2:] == tuple(f"n = {n}" for n in range(1, study.MAX_ORDER + 1))
     assert rows_by_remedy(table, "neither")[LIKELIHOOD][1:] == [INFINITY] * (study.MAX_ORDER - 1)
@@ -147,25 +147,25 @@ def test_perplexity_table_has_every_estimator_and_order(found: dict[str, Table])
     )
 
 
-def test_shares_of_new_ngrams_add_up(found: dict[str, Table]) -> None:
-    for row in found["sparsity"].rows:
-        named = dict(zip(found["sparsity"].columns, row, strict=True))
+def test_shares_of_new_ngrams_add_up(measured: dict[str, Table]) -> None:
+    for row in measured["sparsity"].rows:
+        named = dict(zip(measured["sparsity"].columns, row, strict=True))
         together = named[study.NEW_WORD][0] + named[study.NEW_CONTEXT][0]
         assert named[study.NEW][0] == pytest.approx(together)
         assert named["of the possible"] == named[study.IN_TEXT] / named[study.POSSIBLE]
-    assert found["sparsity"].rows[0][-2:] == (
+    assert measured["sparsity"].rows[0][-2:] == (
         [0.0] * 3,
         [0.0] * 3,
     )  # <unk> has been longest_seen, and so has every word
 
 
-def test_stored_ngrams_are_those_of_the_text(found: dict[str, Table]) -> None:
-    assert found["storage"].column("n-grams of n words") == found["sparsity"].column(study.IN_TEXT)
-    sizes = [found["storage"].column(name)[-1] for name in (study.FAST, study.COMPACT, study.BITS8)]
+def test_stored_ngrams_are_those_of_the_text(measured: dict[str, Table]) -> None:
+    assert measured["storage"].column("n-grams of n words") == measured["sparsity"].column(study.IN_TEXT)
+    sizes = [measured["storage"].column(name)[-1] for name in (study.FAST, study.COMPACT, study.BITS8)]
     assert sizes == sorted(sizes, reverse=True)
 
 
-def test_perplexity_equals_that_of_a_trained_run(found: dict[str, Table], tmp_path: Path) -> None:
+def test_perplexity_equals_that_of_a_trained_run(measured: dict[str, Table], tmp_path: Path) -> None:
     """The same text through recipe, run folder and evaluation."""
     tables: dict[str, Any] = {
         "paper": {"slug": "ngram"},
@@ -176,8 +176,8 @@ def test_perplexity_equals_that_of_a_trained_run(found: dict[str, Table], tmp_pa
     list(train_events(parse_recipe(tables, "here"), tmp_path / "run"))
     lm = nextword.load(tmp_path / "run")
     score = evaluate_stream(lm, prepare(open_corpus("python"), "test", lm.tokenizer)).score
-    assert score.token_perplexity() == pytest.approx(found["context"].cell("perplexity", n=3), rel=1e-5)
-    assert rows_by_remedy(found["perplexity"], "both")[BEST][2] == found["context"].cell("perplexity", n=3)
+    assert score.token_perplexity() == pytest.approx(measured["context"].cell("perplexity", n=3), rel=1e-5)
+    assert rows_by_remedy(measured["perplexity"], "both")[BEST][2] == measured["context"].cell("perplexity", n=3)
 
 
 def test_short_text_is_rejected(tmp_path: Path) -> None:
@@ -194,8 +194,8 @@ def judge_changed(found: dict[str, Table], name: str, *changes: Any, **where: An
     return [part.verdict for part in study.judge(tables)]
 
 
-def test_measured_numbers_hold(found: dict[str, Table]) -> None:
-    parts = study.judge(found)
+def test_measured_numbers_hold(measured: dict[str, Table]) -> None:
+    parts = study.judge(measured)
     assert [part.verdict for part in parts[:5]] == [HOLDS] * 5
     assert [part.verdict for part in parts[5:]] == [FAILS] * 4
     assert [part.decides for part in parts] == [True] * 5 + [False] * 4
@@ -233,30 +233,30 @@ def test_measured_numbers_hold(found: dict[str, Table]) -> None:
     ],
 )
 def test_contrary_numbers_reverse_a_part(
-    found: dict[str, Table], part: int, name: str, column: str, value: Any, where: dict[str, Any], expected: str
+    measured: dict[str, Table], part: int, name: str, column: str, value: Any, where: dict[str, Any], expected: str
 ) -> None:
-    before, after = judge_changed(found, name), judge_changed(found, name, column, value, **where)
+    before, after = judge_changed(measured, name), judge_changed(measured, name, column, value, **where)
     assert after[part] == expected != before[part]
 
 
-def test_useless_context_fails(found: dict[str, Table]) -> None:
+def test_useless_context_fails(measured: dict[str, Table]) -> None:
     rows = tuple((*row[:2], row[2], *(row[2] * n for n in range(2, len(row) - 1))) if row[1] == "both" else row
-                 for row in found["perplexity"].rows)  # fmt: skip
-    parts = study.judge({**found, "perplexity": replace(found["perplexity"], rows=rows)})
+                 for row in measured["perplexity"].rows)  # fmt: skip
+    parts = study.judge({**measured, "perplexity": replace(measured["perplexity"], rows=rows)})
     assert parts[2].verdict == FAILS
     assert "no longer context helps" in parts[2].evidence
 
 
-def test_share_around_one_half_is_undecided(found: dict[str, Table]) -> None:
-    table = found["sparsity"]
+def test_share_around_one_half_is_undecided(measured: dict[str, Table]) -> None:
+    table = measured["sparsity"]
     for n in range(1, 8):
         table = change(table, study.NEW, [6.5 * n + 5, 6.5 * n, 6.5 * n + 10], n=n)
-    assert study.judge({**found, "sparsity": table})[0].verdict == UNDECIDED
+    assert study.judge({**measured, "sparsity": table})[0].verdict == UNDECIDED
 
 
-def test_without_longer_orders_it_is_undecided(found: dict[str, Table]) -> None:
-    table = replace(found["context"], rows=found["context"].rows[:5])
-    assert study.judge({**found, "context": table})[4].verdict == UNDECIDED
+def test_without_longer_orders_it_is_undecided(measured: dict[str, Table]) -> None:
+    table = replace(measured["context"], rows=measured["context"].rows[:5])
+    assert study.judge({**measured, "context": table})[4].verdict == UNDECIDED
 
 
 def test_conditions_describe_vocabulary_and_conventions() -> None:

@@ -33,7 +33,7 @@ def predict(wrong: list[int], n: int = 100) -> Prediction:
     return Prediction(p, np.zeros(n, np.int64))
 
 
-def make(**errors: int) -> dict[str, Table]:
+def make_error_tables(**errors: int) -> dict[str, Table]:
     """Tables of three seeds in which everything has 30 errors but these, and all parts together 20."""
     cells = {}
     for how in CLASSIFIERS:
@@ -45,7 +45,7 @@ def make(**errors: int) -> dict[str, Table]:
 
 
 def test_claim_holds_if_every_part_lowers_the_error() -> None:
-    tables = make()
+    tables = make_error_tables()
     assert tables["errors"].cell(study.ERROR, variant=COMPLETE) == pytest.approx([21.0, 20.0, 22.0])
     assert tables["errors"].cell(study.DIFFERENCE, variant=NO_TUNING) == pytest.approx([10.0, 10.0, 10.0])
     assert tables["errors"].cell(study.ERROR, variant=BOTH)[0] == 0.0  # 0.3 + 0.8 is more than half
@@ -53,9 +53,9 @@ def test_claim_holds_if_every_part_lowers_the_error() -> None:
 
 
 def test_part_that_costs_nothing_reverses_the_verdict() -> None:
-    assert overall_verdict(judge(make(one_rate=10))) == FAILS
-    assert overall_verdict(judge(make(one_rate=20))) == UNDECIDED
-    side = judge(make(last_vector=10))
+    assert overall_verdict(judge(make_error_tables(one_rate=10))) == FAILS
+    assert overall_verdict(judge(make_error_tables(one_rate=20))) == UNDECIDED
+    side = judge(make_error_tables(last_vector=10))
     assert overall_verdict(side) == HOLDS
     assert [part.verdict for part in side if not part.decides] == [FAILS, HOLDS]
 

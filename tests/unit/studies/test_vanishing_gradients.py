@@ -44,11 +44,11 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "EMBEDDING", 4)
 
 
-def double(name: str) -> Any:
+def make_double_network(name: str) -> Any:
     return make_network(name, 3).double().eval()
 
 
-def text(rows: int = 2, length: int = STEPS) -> Tensor:
+def draw_ids(rows: int = 2, length: int = STEPS) -> Tensor:
     return torch.randint(0, 256, (rows, length), generator=torch.Generator().manual_seed(5))
 
 
@@ -58,13 +58,13 @@ def text(rows: int = 2, length: int = STEPS) -> Tensor:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("name", [PLAIN, RELU, LEAKY, RESIDUAL, GATED, HC])
 def test_accumulated_jacobians_equal_autograd(name: str) -> None:
-    network = double(name)
+    network = make_double_network(name)
     layer = recurrent_layer(network)
-    ids = text()
+    ids = draw_ids()
     x = network.embedding(ids.t()).detach()
     memories, matrices = study.compute_jacobians(layer, x, BACK)
     assert memories[-1, 0, :6].tolist() == pytest.approx(network.hidden(Inputs(ids), None)[0][-1][0, -1].tolist())
-    found = study.accumulate(matrices)
+    result = study.accumulate(matrices)
     for distance in (1, 3, BACK):
         at = STEPS - 1 - distance
 
@@ -73,18 +73,18 @@ def test_accumulated_jacobians_equal_autograd(name: str) -> None:
             return torch.cat(layer.stepwise(x[after:, :1], split)[1], -1)[0]
 
         expected = torch.autograd.functional.jacobian(onward, memories[at, 0].detach())
-        torch.testing.assert_close(found[distance - 1, 0], expected)
+        torch.testing.assert_close(result[distance - 1, 0], expected)
 
 
 @pytest.mark.usefixtures("small")
 def test_gradient_through_attention_equals_autograd() -> None:
-    network = double(ATTENTION)
+    network = make_double_network(ATTENTION)
     assert isinstance(network, AttentionRNN)
-    layer, ids = recurrent_layer(network), text()
+    layer, ids = recurrent_layer(network), draw_ids()
     x = network.embedding(ids.t()).detach()
     memories, matrices = study.compute_jacobians(layer, x, BACK)
     torch.testing.assert_close(network.last_output(memories[:, 0]), network.hidden(Inputs(ids), None)[0][-1][0, -1])
-    found = study.accumulate_attention(network, memories, matrices)
+    result = study.accumulate_attention(network, memories, matrices)
     for distance in (1, BACK):
         at = STEPS - 1 - distance
 
@@ -93,12 +93,12 @@ def test_gradient_through_attention_equals_autograd() -> None:
             return network.last_output(torch.cat([memories[:at, 0], h.unsqueeze(0), after]))
 
         expected = torch.autograd.functional.jacobian(onward, memories[at, 0].detach())
-        torch.testing.assert_close(found[distance - 1, 0], expected)
+        torch.testing.assert_close(result[distance - 1, 0], expected)
 
 
 @pytest.mark.usefixtures("small")
 def test_residual_layer_adds_the_plain_layer() -> None:
-    residual, plain = recurrent_layer(double(RESIDUAL)), recurrent_layer(double(PLAIN))
+    residual, plain = recurrent_layer(make_double_network(RESIDUAL)), recurrent_layer(make_double_network(PLAIN))
     plain.load_state_dict(residual.state_dict())
     x, h = torch.randn(1, 2, 4).double(), torch.randn(2, 6).double()
     torch.testing.assert_close(residual(x, (h,))[0], h + plain(x, (h,))[0])
@@ -116,7 +116,7 @@ def test_spectral_norms_and_stable_ranks() -> None:
 def test_bound_is_a_power_of_the_norms_and_holds() -> None:
     network = set_norm(make_network(PLAIN, 0), 1.7)
     assert float(torch.linalg.matrix_norm(recurrent_layer(network).weight_hh.detach(), 2)) == pytest.approx(1.7)
-    norms, _ = gradient_norms(network, PLAIN, text(4, 12), 10)
+    norms, _ = gradient_norms(network, PLAIN, draw_ids(4, 12), 10)
     assert norms[PLAIN].shape == norms[study.BOUND].shape == (10, 4)
     steps = norms[study.BOUND][1:] / norms[study.BOUND][:-1]
     assert torch.all(steps <= 1.7 + 1e-6)
@@ -128,7 +128,7 @@ def test_bound_is_a_power_of_the_norms_and_holds() -> None:
 @pytest.mark.usefixtures("small")
 def test_lstm_with_open_forget_gate_keeps_its_gradient() -> None:
     closed, opened = (
-        gradient_norms(raise_forget_bias(make_network(HC, 0), bias), HC, text(2, 40), 30)[0] for bias in (-6.0, 8.0)
+        gradient_norms(raise_forget_bias(make_network(HC, 0), bias), HC, draw_ids(2, 40), 30)[0] for bias in (-6.0, 8.0)
     )
     assert float(closed[HC][-1].max()) < 1e-9
     assert float(opened[HC][-1].min()) > 0.5
@@ -159,7 +159,7 @@ def test_jobs_can_be_pickled(monkeypatch: pytest.MonkeyPatch) -> None:
 # ------------------------------------------------------------------------------------------------ verdicts
 
 
-def cell(value: float, spread: float = 1.02) -> list[float]:
+def make_cell(value: float, spread: float = 1.02) -> list[float]:
     return [value, value / spread, value * spread]
 
 
@@ -171,14 +171,26 @@ def tables() -> dict[str, Table]:
     decay, kept = [], []
     for weights in (UNTRAINED, TRAINED):
         for name, step in steps.items():
-            decay.append((name, weights, cell(step), [0.99, 0.98, 1.0], cell(step**100), cell(3.0), cell(nats[name])))
-            kept.append((name, weights, 25, cell(step**99), cell(0.8 if name == ATTENTION else step**75)))
+            decay.append(
+                (
+                    name,
+                    weights,
+                    make_cell(step),
+                    [0.99, 0.98, 1.0],
+                    make_cell(step**100),
+                    make_cell(3.0),
+                    make_cell(nats[name]),
+                )
+            )
+            kept.append((name, weights, 25, make_cell(step**99), make_cell(0.8 if name == ATTENTION else step**75)))
     bounds = {"untrained": (1.1, 0.6), "trained": (5.0, 0.2), "untrained, ‖W‖ = 0.5": (0.5, 0.3)}
     bounds["untrained, ‖W‖ = 8"] = (8.0, 1.5)
-    bound = [(name, cell(w), cell(w), cell(step), [0.9, 0.8, 0.99]) for name, (w, step) in bounds.items()]
+    bound = [
+        (name, make_cell(w), make_cell(w), make_cell(step), [0.9, 0.8, 0.99]) for name, (w, step) in bounds.items()
+    ]
     ends = {case: (3.0, 20.0) for case in CASES}
     clipping = [
-        (*case, clip, cell(with_ if clip == 1.0 else without), cell(9.0))
+        (*case, clip, make_cell(with_ if clip == 1.0 else without), make_cell(9.0))
         for case, (with_, without) in ends.items()
         for clip in ("none", 1.0)
     ]
@@ -188,14 +200,14 @@ def tables() -> dict[str, Table]:
         ),
         "kept": Table("", ("network", "weights", "quarter", "kept", study.KEPT), tuple(kept)),
         "bound": Table("", ("weights", "‖W‖", study.GAMMA, study.FACTOR, study.SHARE), tuple(bound)),
-        "gate": Table("", ("bias", "σ(bias)", study.FACTOR), ((0.0, 0.5, cell(0.6)), (5.0, 0.99, cell(1.0)))),
+        "gate": Table("", ("bias", "σ(bias)", study.FACTOR), ((0.0, 0.5, make_cell(0.6)), (5.0, 0.99, make_cell(1.0)))),
         "clipping": Table(
             "", ("network", "‖W‖", "learning rate", "clip", study.FINAL, "largest gradient"), tuple(clipping)
         ),
     }
 
 
-def verdicts_of(tables: dict[str, Table]) -> list[str]:
+def list_verdicts(tables: dict[str, Table]) -> list[str]:
     return verdicts(study.judge(tables))
 
 
@@ -236,19 +248,19 @@ def test_contrary_numbers_reverse_a_part(
     tables: dict[str, Table], table: str, column: str, value: Any, where: dict[str, Any], part: int, expected: str
 ) -> None:
     other = change(tables[table], column, value, **where)
-    found = verdicts_of({**tables, table: other})
-    assert found[part] == expected
-    assert found[:part] + found[part + 1 :] == verdicts_of(tables)[:part] + verdicts_of(tables)[part + 1 :]
+    result = list_verdicts({**tables, table: other})
+    assert result[part] == expected
+    assert result[:part] + result[part + 1 :] == list_verdicts(tables)[:part] + list_verdicts(tables)[part + 1 :]
 
 
 def test_plain_network_that_keeps_its_gradient_fails(tables: dict[str, Table]) -> None:
     other = change(tables["decay"], study.FACTOR, [1.1, 1.07, 1.2], network=PLAIN)
-    assert verdicts_of({**tables, "decay": other})[1:3] == [FAILS, FAILS]
+    assert list_verdicts({**tables, "decay": other})[1:3] == [FAILS, FAILS]
 
 
 def test_bound_above_one_that_always_explodes_holds(tables: dict[str, Table]) -> None:
     other = change(
-        tables["bound"], study.FACTOR, lambda row: cell(1.5) if row[study.GAMMA][0] > 1 else row[study.FACTOR]
+        tables["bound"], study.FACTOR, lambda row: make_cell(1.5) if row[study.GAMMA][0] > 1 else row[study.FACTOR]
     )
     part = study.judge({**tables, "bound": other})[8]
     assert (part.verdict, "in every setting" in part.evidence) == (HOLDS, True)

@@ -50,10 +50,10 @@ def test_pairs_have_similar_frequency_and_no_stop_words(monkeypatch: pytest.Monk
 
 
 def test_places_hold_the_pseudoword_and_its_meaning() -> None:
-    found = study.find_places([["his", "sword", "and", "bread"]] * 5, [("bread", "sword")], limit=3)
-    assert len(found.where) == 6
-    assert all(place.words == ["his", "bread", "and", "bread"] for place in found.where)
-    assert {(place.position, int(meant)) for place, meant in zip(found.where, found.meaning, strict=True)} == {
+    result = study.find_places([["his", "sword", "and", "bread"]] * 5, [("bread", "sword")], limit=3)
+    assert len(result.where) == 6
+    assert all(place.words == ["his", "bread", "and", "bread"] for place in result.where)
+    assert {(place.position, int(meant)) for place, meant in zip(result.where, result.meaning, strict=True)} == {
         (1, 1),
         (3, 0),
     }
@@ -75,18 +75,18 @@ def random_places(n: int, seed: int) -> PseudowordPlaces:
 
 
 def test_one_vector_gives_the_frequent_meaning_and_two_tell_them_apart() -> None:
-    known, asked = random_places(400, 0), random_places(300, 1)
-    one = np.full((1, 6), 0.3, np.float32)
-    right, nearer = study.tell_meanings(one.repeat(400, 0), one.repeat(300, 0), known, asked)
+    known, queries = random_places(400, 0), random_places(300, 1)
+    single = np.full((1, 6), 0.3, np.float32)
+    right, nearer = study.tell_meanings(single.repeat(400, 0), single.repeat(300, 0), known, queries)
     assert (nearer == 0).all()
-    share = [100 * asked.meaning[asked.pair == pair].mean() for pair in (0, 1)]
+    share = [100 * queries.meaning[queries.pair == pair].mean() for pair in (0, 1)]
     np.testing.assert_allclose(right, share)
     directions = np.random.default_rng(2).normal(size=(2, 2, 6))
     two = [
         (directions[p.pair, p.meaning] + 0.1 * np.random.default_rng(3).normal(size=(len(p.pair), 6)))
-        for p in (known, asked)
+        for p in (known, queries)
     ]
-    right, nearer = study.tell_meanings(*two, known, asked)
+    right, nearer = study.tell_meanings(*two, known, queries)
     assert (right > 99).all()
     assert (nearer > 0.3).all()
 
@@ -106,8 +106,8 @@ def test_neighbors_vote_and_ties_vote_together() -> None:
 
 
 def test_repeated_words_are_found() -> None:
-    found = study.find_repeated([["the", "sea", "the", "sea"], ["a", "b"], ["!", "!"]], {"the"})
-    assert [(a.words[a.position], a.position, b.position) for a, b in found] == [("sea", 1, 3)]
+    results = study.find_repeated([["the", "sea", "the", "sea"], ["a", "b"], ["!", "!"]], {"the"})
+    assert [(a.words[a.position], a.position, b.position) for a, b in results] == [("sea", 1, 3)]
 
 
 @pytest.mark.parametrize("spoken", [ENGLISH, CHINESE])
@@ -215,14 +215,14 @@ def test_contextual_vectors_equal_embed_words() -> None:
         ELMoConfig(width=8, cell_size=8, characters=_word_vectors.LETTERS), vocabulary(tokenizer, spellings=True)
     ).eval()
     model: Any = wrap_network(network, tokenizer)
-    found = _word_vectors.contextual_vectors(
+    result = _word_vectors.contextual_vectors(
         model, [Place(["他", "画", "画"], 1), Place(["他", "画", "画"], 2), Place(["he", "paints"], 0)]
     )
     (expected,) = model.embed_words([["他", "画", "画"]], "all")
-    for layer, whole in zip(found, expected.vectors.numpy(), strict=True):
-        np.testing.assert_allclose(layer[:2], whole[1:], atol=1e-6)
-    assert np.allclose(found[0][0], found[0][1])  # by its letters 画 is 画
-    assert not np.allclose(found[2][0], found[2][1])  # read in its place it is not
+    for layer, full in zip(result, expected.vectors.numpy(), strict=True):
+        np.testing.assert_allclose(layer[:2], full[1:], atol=1e-6)
+    assert np.allclose(result[0][0], result[0][1])  # by its letters 画 is 画
+    assert not np.allclose(result[2][0], result[2][1])  # read in its place it is not
 
 
 def test_static_run_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:

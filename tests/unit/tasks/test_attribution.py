@@ -31,7 +31,7 @@ TEXTS = ("the red house and a blue king", "far")
 QUICK = ["phase.0.optimizer.rate=5e-3", "phase.0.batches.rows=16", "model.dropout=0.0"]
 
 
-def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: Any) -> Classifier:
+def make_classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: Any) -> Classifier:
     """Make an untrained network and a head with large random weights."""
     tokenizer = train_tokenizer(spec, [text for text, _ in draw_color_texts(200)])
     cls = model_class(slug)
@@ -46,33 +46,33 @@ def classifier(slug: str, shape: dict[str, Any], spec: dict[str, Any], **more: A
 
 def test_bag_of_words_attributions_are_exact() -> None:
     """With mean pooling and a linear layer, token t instead of a blank b adds (W_c − mean W) · (e_t − b) / T."""
-    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
-    (found,) = lm.explain([TEXTS[0]], ["b"])
+    lm = make_classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
+    (attribution,) = lm.explain([TEXTS[0]], ["b"])
     ids = lm.tokenizer.encode(TEXTS[0]).ids
     vectors = lm.network.encode(Inputs(torch.from_numpy(ids)[None]))[0][0][0].detach().double()
     table = lm.network.encode(Inputs(torch.arange(len(lm.tokenizer))[None]))[0][0][0].detach().double()
     weight, bias = (p.detach().double() for p in (lm.model.out.weight, lm.model.out.bias))
     own, blank = weight[1] - weight.mean(0), table.mean(0)
     each = (vectors - blank) @ own / len(ids)
-    np.testing.assert_allclose(found.weights[0], each[: len(TEXTS[0].split())], rtol=1e-5, atol=1e-7)
-    assert found.baseline == pytest.approx(float(own @ blank + bias[1] - bias.mean()), abs=1e-6)
-    assert found.gap == pytest.approx(0, abs=1e-6)
+    np.testing.assert_allclose(attribution.weights[0], each[: len(TEXTS[0].split())], rtol=1e-5, atol=1e-7)
+    assert attribution.baseline == pytest.approx(float(own @ blank + bias[1] - bias.mean()), abs=1e-6)
+    assert attribution.gap == pytest.approx(0, abs=1e-6)
 
 
 def test_sixteen_integration_steps_are_nearly_complete() -> None:
     """The weights sum to the change of the score by the text; with a single step they do not."""
     shape = {"width": 16, "layers": 2, "heads": 2, "window": 32, "dropout": 0.0}
-    lm = classifier("bert", shape, {"kind": "wordpiece", "size": 200}, pooling="mean")
+    lm = make_classifier("bert", shape, {"kind": "wordpiece", "size": 200}, pooling="mean")
     example, _ = encode_texts(lm.network, lm.tokenizer, "classify", [TEXTS[0]], None)
     own = np.ones(len(example.ids), bool)
     own[[0, -1]] = False
     place = partial(to_device, device=torch.device("cpu"))
-    found, one = (attribute_tokens(lm.model, example, own, 1, place, steps, refine=False) for steps in (16, 1))
-    assert found.tokens[0] == found.tokens[-1] == 0  # the frame is not replaced, and so adds nothing
-    moved = abs(found.score - found.baseline)
+    fine, coarse = (attribute_tokens(lm.model, example, own, 1, place, steps, refine=False) for steps in (16, 1))
+    assert fine.tokens[0] == fine.tokens[-1] == 0  # the frame is not replaced, and so adds nothing
+    moved = abs(fine.score - fine.baseline)
     assert moved > 0.05
-    assert abs(found.gap) < 0.02 * moved
-    assert abs(one.gap) > 5 * abs(found.gap)
+    assert abs(fine.gap) < 0.02 * moved
+    assert abs(coarse.gap) > 5 * abs(fine.gap)
     four = attribute_tokens(lm.model, example, own, 1, place, 1)  # the gap is too large: four steps instead
     np.testing.assert_array_equal(
         four.tokens, attribute_tokens(lm.model, example, own, 1, place, 4, refine=False).tokens
@@ -94,11 +94,11 @@ OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("slug", OTHERS)
 def test_attributions_interpolate_every_kind_of_embedding(slug: str) -> None:
-    lm = classifier(slug, *OTHERS[slug], pooling="mean")
-    (found,) = lm.explain([TEXTS[0]], ["b"])
-    weights = found.weights[0]
+    lm = make_classifier(slug, *OTHERS[slug], pooling="mean")
+    (attribution,) = lm.explain([TEXTS[0]], ["b"])
+    weights = attribution.weights[0]
     assert all(abs(w) > 0 for w in weights)
-    assert sum(weights) == pytest.approx(found.score - found.baseline, abs=0.05 * sum(map(abs, weights)))
+    assert sum(weights) == pytest.approx(attribution.score - attribution.baseline, abs=0.05 * sum(map(abs, weights)))
 
 
 @pytest.fixture(scope="module")
@@ -114,14 +114,16 @@ def test_explanations_are_complete_for_every_network_and_task(place: Path, slug:
     lm = nextword.load(place / f"{slug}-{data}", device="cpu")
     given = [TEXTS] if data == "pair" else [TEXTS[0]]
     before = lm.predict(given)[0]
-    (found,) = lm.explain(given)
-    assert found.label == before.label
-    assert [len(words) for words in found.words] == [len(w) for w in found.weights]
-    total = sum(w for weights in found.weights for w in weights)
-    assert total == pytest.approx(found.score - found.baseline, abs=0.05 * max(abs(w) for w in found.weights[0]) + 1e-5)
-    assert any(abs(w) > 0 for w in found.weights[-1])
+    (attribution,) = lm.explain(given)
+    assert attribution.label == before.label
+    assert [len(words) for words in attribution.words] == [len(w) for w in attribution.weights]
+    total = sum(w for weights in attribution.weights for w in weights)
+    assert total == pytest.approx(
+        attribution.score - attribution.baseline, abs=0.05 * max(abs(w) for w in attribution.weights[0]) + 1e-5
+    )
+    assert any(abs(w) > 0 for w in attribution.weights[-1])
     if data == "count":
-        assert found.score == pytest.approx(before.value, abs=1e-3)  # in the units of the labels
+        assert attribution.score == pytest.approx(before.value, abs=1e-3)  # in the units of the labels
     after = lm.predict(given)[0]  # the network is restored
     assert after.probabilities == pytest.approx(before.probabilities, abs=1e-6)
 
@@ -130,44 +132,49 @@ def test_attributions_give_the_deciding_word_the_largest_weight(place: Path) -> 
     changes = [*QUICK, "phase.0.epochs=6", "task.pooling=mean"]
     transfer.run("bert/finetune", place / "lstm", str(place / "color.csv"), place / "learnt", changes=changes)
     lm = nextword.load(place / "learnt", device="cpu")
-    found = lm.explain([text for text, _ in draw_color_texts(20, seed=9)])
-    right = sum(one.words[0][int(np.argmax(one.weights[0]))] == one.label for one in found)
+    attributions = lm.explain([text for text, _ in draw_color_texts(20, seed=9)])
+    right = sum(
+        attribution.words[0][int(np.argmax(attribution.weights[0]))] == attribution.label
+        for attribution in attributions
+    )
     assert right >= 18
 
 
 def test_attributions_of_frozen_network_are_not_zero(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=3", "task.frozen=true"]
     transfer.run("bert/finetune", place / "lstm", str(place / "color.csv"), place / "fixed", changes=changes)
-    (found,) = nextword.load(place / "fixed", device="cpu").explain([TEXTS[0]])
-    assert any(abs(w) > 0 for w in found.weights[0])
+    (attribution,) = nextword.load(place / "fixed", device="cpu").explain([TEXTS[0]])
+    assert any(abs(w) > 0 for w in attribution.weights[0])
 
 
 def test_attributions_of_truncated_words_are_none(place: Path) -> None:
     changes = [*QUICK, "phase.0.steps=1"]
     transfer.run("bert/finetune", place / "bert", str(place / "color.csv"), place / "cut", changes=changes)
-    (found,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # at most 32 tokens are read
-    assert found.weights[0].count(None) == 100 - 30
-    assert found.weights[0][0] is not None
+    (attribution,) = nextword.load(place / "cut", device="cpu").explain(["red " * 100])  # at most 32 tokens are read
+    assert attribution.weights[0].count(None) == 100 - 30
+    assert attribution.weights[0][0] is not None
 
 
 def test_attributions_of_words_read_by_characters_are_zero(place: Path) -> None:
     """A word without an id has no embedding to interpolate; the other words share the change."""
     changes = [*QUICK, "phase.0.steps=3", "task.pooling=mean"]
     transfer.run("bert/finetune", place / "elmo", str(place / "color.csv"), place / "letters", changes=changes)
-    (found,) = nextword.load(place / "letters", device="cpu").explain(["the zweiback of a red king"])
-    weights = found.weights[0]
+    (attribution,) = nextword.load(place / "letters", device="cpu").explain(["the zweiback of a red king"])
+    weights = attribution.weights[0]
     assert weights[1] == 0
     assert all(abs(w) > 0 for i, w in enumerate(weights) if i != 1)
-    assert sum(weights) == pytest.approx(found.score - found.baseline, abs=0.02 * max(map(abs, weights)))
+    assert sum(weights) == pytest.approx(attribution.score - attribution.baseline, abs=0.02 * max(map(abs, weights)))
 
 
 def test_attributions_of_a_pair_sum_both_orders() -> None:
     """GPT reads "similar" pairs in both orders; the weight of a word is the sum of both."""
     shape = {"width": 16, "layers": 1, "heads": 2, "window": 32, "dropout": 0.0, "extra_tokens": 3}
-    lm = classifier("gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair_classification", frame="similar")
+    lm = make_classifier(
+        "gpt1", shape, {"kind": "classic-bpe", "size": 200}, kind="pair_classification", frame="similar"
+    )
     (ab,), (ba,) = lm.explain([TEXTS], ["a"]), lm.explain([TEXTS[::-1]], ["a"])
-    for one, other in zip(ab.weights, ba.weights[::-1], strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-4)
+    for weight, other in zip(ab.weights, ba.weights[::-1], strict=True):
+        np.testing.assert_allclose(weight, other, rtol=1e-3, atol=1e-4)
 
 
 def test_sum_by_word_sums_token_weights() -> None:
@@ -177,7 +184,7 @@ def test_sum_by_word_sums_token_weights() -> None:
 
 
 def test_explain_without_embeddings_raises() -> None:
-    lm = classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
+    lm = make_classifier("glove", {"width": 8}, {"kind": "words", "size": 100}, pooling="mean")
 
     class Blind(Network):
         widths = lm.network.widths
@@ -195,6 +202,6 @@ def test_explain_without_embeddings_raises() -> None:
 def test_attributions_of_empty_text_are_empty(place: Path) -> None:
     path = write_table(place / "some.csv", ["text", "label"], draw_color_texts(60))
     transfer.run("bert/finetune", place / "lstm", str(path), place / "short", changes=[*QUICK, "phase.0.steps=1"])
-    (found,) = nextword.load(place / "short", device="cpu").explain([""])
-    assert found.words == ([],)
-    assert found.weights == ([],)
+    (attribution,) = nextword.load(place / "short", device="cpu").explain([""])
+    assert attribution.words == ([],)
+    assert attribution.weights == ([],)

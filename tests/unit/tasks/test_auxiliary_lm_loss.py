@@ -24,7 +24,7 @@ from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
 LABELS = [1, 0, 1]
 
 
-def by_hand(headed: TextHead, frames: Any, layer: int = -1) -> tuple[Tensor, Tensor]:
+def compute_losses(headed: TextHead, frames: Any, layer: int = -1) -> tuple[Tensor, Tensor]:
     """Return nats per label and nats per token of the texts (ids below SIZE), frame by frame."""
     task, nats, tokens = [], 0.0, 0
     for frame, label in zip(frames, LABELS, strict=True):
@@ -48,7 +48,7 @@ def test_loss_equals_task_loss_plus_weighted_language_loss(weight: float, featur
     examples = Examples.from_frames(frames, labels=np.array(LABELS))
     batch = Bucketed(pack=False).batch(examples, np.arange(3), 0)
     loss = LabelObjective({}, lm_weight=weight).loss(headed, batch, None)
-    task, language = (one.detach() for one in by_hand(headed, frames, int(features or -1)))
+    task, language = (item.detach() for item in compute_losses(headed, frames, int(features or -1)))
     torch.testing.assert_close(loss.value.detach(), task + weight * language)
     assert float(loss.nats / loss.count) == pytest.approx(float(task))  # the log reports only the loss of the task
     torch.testing.assert_close(loss.terms["language"], language)

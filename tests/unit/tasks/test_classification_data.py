@@ -86,8 +86,8 @@ def test_read_with_many_distinct_numbers_is_regression(tmp_path: Path) -> None:
         str(write_table(tmp_path / "f.csv", ["text", "score"], [(t, i % 5) for i, (t, _) in enumerate(rows)]))
     )
     assert (few.kind, few.labels) == ("classification", ("0", "1", "2", "3", "4"))
-    asked = read_one(str(tmp_path / "f.csv"), kind="regression")
-    assert asked.kind == "regression"
+    regression = read_one(str(tmp_path / "f.csv"), kind="regression")
+    assert regression.kind == "regression"
     with pytest.raises(DataError) as error:
         read_one(path, kind="pair_classification")
     assert error.value.path == path

@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 # ------------------------------------------------------------------------------------------------ what a head reads
 
 
-def made(
+def make_head(
     place: Path, slug: str, data: str = "pair", pooling: str = "auto", changes: tuple[str, ...] = ()
 ) -> tuple[TextHead, Any]:
     changes = (f"task.pooling={pooling}", *changes)
@@ -44,7 +44,7 @@ def made(
 @pytest.mark.parametrize("slug", list(SPECS))
 def test_head_reads_the_vector_of_the_paper(place: Path, slug: str) -> None:
     """Computed by hand from frames padded by `collate`."""
-    network, plan = made(place, slug)
+    network, plan = make_head(place, slug)
     encoder = network.encoder
     rows = plan.data.splits["dev"]
     pairs = list(zip(*(plan.tokenizer.encode_batch(c[:5]) for c in (rows.texts, rows.seconds)), strict=True))
@@ -61,32 +61,32 @@ def test_head_reads_the_vector_of_the_paper(place: Path, slug: str) -> None:
             assert network.dense is None
         by_hand = network.out(combine("entail", x.unsqueeze(1)))
         model = Classifier(network, plan.tokenizer, plan.task, 128)
-        said = model.logits(rows.texts[:5], rows.seconds[:5])
-    assert np.allclose(said, by_hand.numpy(), atol=1e-5)
+        logits = model.logits(rows.texts[:5], rows.seconds[:5])
+    assert np.allclose(logits, by_hand.numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("slug", ["bert", "gpt1"])
 def test_features_index_of_last_layer_equals_minus_one(place: Path, slug: str) -> None:
     """The index of the last layer keeps the pooler, like −1; a lower layer does not."""
-    last = len(made(place, slug)[0].encoder.widths) - 1
-    heads = [made(place, slug, changes=(f"task.features={name}",))[0] for name in ("", "-1", str(last))]
+    last = len(make_head(place, slug)[0].encoder.widths) - 1
+    heads = [make_head(place, slug, changes=(f"task.features={name}",))[0] for name in ("", "-1", str(last))]
     assert len({(head.uses_pooler, head.layer_index) for head in heads}) == 1
     assert heads[0].uses_pooler == (slug == "bert")
-    assert not made(place, slug, changes=(f"task.features={last - 1}",))[0].uses_pooler
+    assert not make_head(place, slug, changes=(f"task.features={last - 1}",))[0].uses_pooler
 
 
 def test_similarity_logits_are_symmetric(place: Path) -> None:
     plan = make_plan("gpt1/finetune", place / "gpt1", str(place / "pair.csv"), changes=["task.frame=similar"])
     assert plan.examples["train"].each == 2
     model = Classifier(build_model(plan.recipe, plan.tokenizer), plan.tokenizer, plan.task, 32)
-    one, other = model.logits(["red king", "a river"], ["a river", "red king"])
-    assert np.allclose(one, other, atol=1e-6)
+    first, other = model.logits(["red king", "a river"], ["a river", "red king"])
+    assert np.allclose(first, other, atol=1e-6)
     assert plan.recipe.model["extra_tokens"] == 3
 
 
 @pytest.mark.parametrize("slug", ["bert", "lstm"])
 def test_mean_pool_ignores_padding(place: Path, slug: str) -> None:
-    network, plan = made(place, slug, "color", "mean")
+    network, plan = make_head(place, slug, "color", "mean")
     assert network.dense is None
     assert not network.uses_pooler
     text = "the king saw a red house"
@@ -94,14 +94,14 @@ def test_mean_pool_ignores_padding(place: Path, slug: str) -> None:
         frame = network.encoder.frame(plan.tokenizer.encode(text))
         inputs, _ = collate([frame], pad=0)
         by_hand = network.out(network.encoder.encode(inputs)[0][-1].mean(1))
-        said = Classifier(network, plan.tokenizer, plan.task, 128).logits([text, "a", "the new queen"])
-    assert np.allclose(said[0], by_hand[0].numpy(), atol=1e-5)
+        logits = Classifier(network, plan.tokenizer, plan.task, 128).logits([text, "a", "the new queen"])
+    assert np.allclose(logits[0], by_hand[0].numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize("slug", list(SPECS))
 @pytest.mark.parametrize("pooling", ["auto", "mean"])
 def test_logits_of_packed_padded_and_single_examples_are_equal(place: Path, slug: str, pooling: str) -> None:
-    network, plan = made(place, slug, "pair", pooling)
+    network, plan = make_head(place, slug, "pair", pooling)
     model = Classifier(network, plan.tokenizer, plan.task, 128)
     rows = plan.data.splits["dev"]
     together = model.logits(rows.texts, rows.seconds)
@@ -117,7 +117,7 @@ def test_logits_of_packed_padded_and_single_examples_are_equal(place: Path, slug
 def test_gradients_of_packed_and_padded_batches_are_equal(place: Path) -> None:
     grads = []
     for pack in (True, False):
-        network, plan = made(place, "bert")
+        network, plan = make_head(place, "bert")
         batch = Bucketed(pack=pack).batch(plan.examples["train"], np.arange(20), 0)
         LabelObjective({}).loss(network, batch, None).value.backward()
         grads.append({name: p.grad for name, p in network.named_parameters() if p.grad is not None})
@@ -145,16 +145,16 @@ def _tokens(place: Path) -> Any:
 
 
 def test_encode_texts_truncates_long_texts(place: Path) -> None:
-    network, plan = made(place, "bert")
-    found, cut = encode_texts(
+    network, plan = make_head(place, "bert")
+    result, cut = encode_texts(
         network.encoder, plan.tokenizer, "entail", ["red " * 50, "red"], ["blue " * 5, "a"], length=20
     )
     assert cut == 1
-    assert np.diff(found.starts).tolist() == [20, 5]
+    assert np.diff(result.starts).tolist() == [20, 5]
     names = plan.tokenizer.special
-    assert found.ids[:20].tolist().count(names["[SEP]"]) == 2
-    assert found.segments is not None
-    assert found.segments[:20].tolist() == [0] * 14 + [1] * 6  # [CLS], 12 and [SEP]; 5 and [SEP]
+    assert result.ids[:20].tolist().count(names["[SEP]"]) == 2
+    assert result.segments is not None
+    assert result.segments[:20].tolist() == [0] * 14 + [1] * 6  # [CLS], 12 and [SEP]; 5 and [SEP]
     with pytest.raises(InvalidSetting, match=r"4 tokens.* 3 "):
         encode_texts(network.encoder, plan.tokenizer, "entail", ["red"], ["blue"], length=4)
 
@@ -163,13 +163,13 @@ def test_encode_texts_truncates_long_texts(place: Path) -> None:
 
 
 def test_loss_equals_cross_entropy_or_squared_error(place: Path) -> None:
-    network, plan = made(place, "bert", "color")
+    network, plan = make_head(place, "bert", "color")
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     loss = LabelObjective({}).loss(network, batch, None)
     log_p = network(batch).log_softmax(-1)
     assert loss.count == 10
     assert torch.allclose(loss.value, -log_p[torch.arange(10), batch.targets].mean(), atol=1e-6)
-    network, plan = made(place, "bert", "count")
+    network, plan = make_head(place, "bert", "count")
     assert plan.task.config.kind == "regression"
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     loss = LabelObjective({}).loss(network, batch, None)
@@ -180,7 +180,7 @@ def test_loss_equals_cross_entropy_or_squared_error(place: Path) -> None:
 
 
 def test_language_loss_is_added_to_the_task_loss(place: Path) -> None:
-    network, plan = made(place, "gpt1", "color", changes=("model.dropout=0.0", "task.dropout=0.0"))
+    network, plan = make_head(place, "gpt1", "color", changes=("model.dropout=0.0", "task.dropout=0.0"))
     batch = Bucketed().batch(plan.examples["train"], np.arange(10), 0)
     network.train()
     alone, beside = (LabelObjective({}, lm_weight=weight).loss(network, batch, None) for weight in (0.0, 0.5))
@@ -195,4 +195,4 @@ def test_language_loss_is_added_to_the_task_loss(place: Path) -> None:
                 count += 1
     assert float(beside.terms["language"]) == pytest.approx(nats / count, rel=1e-4)
     with pytest.raises(Unsupported, match="BERT"):
-        LabelObjective({}, lm_weight=0.5).check(made(place, "bert", "color")[0])
+        LabelObjective({}, lm_weight=0.5).check(make_head(place, "bert", "color")[0])

@@ -50,7 +50,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def small(data: Path, *changes: str, steps: int = 60) -> list[str]:
+def make_changes(data: Path, *changes: str, steps: int = 60) -> list[str]:
     return [
         f"phase.0.objective.unlabeled={data.parent / 'plain.txt'}",
         "model.width=16",
@@ -63,18 +63,18 @@ def small(data: Path, *changes: str, steps: int = 60) -> list[str]:
     ]
 
 
-def learnt(data: str, out: Path, changes: list[str], **options: Any) -> Any:
+def train_tagger(data: str, out: Path, changes: list[str], **options: Any) -> Any:
     return transfer.run("cvt/tiny", "", data, out, changes=changes, device="cpu", **options)
 
 
-def both(data: Path) -> str:
+def join_tasks(data: Path) -> str:
     return f"{data} + {data.parent / 'capitals'}"
 
 
 # ------------------------------------------------------------------------------------------------ whose turn it is
 
 
-def text_of(sentences: int, first: int = 0) -> TaggedExamples:
+def make_text(sentences: int, first: int = 0) -> TaggedExamples:
     """Make sentences of two ids that occur in no other text."""
     starts = np.arange(sentences + 1) * 2
     ids = first + np.arange(2 * sentences)
@@ -84,12 +84,12 @@ def text_of(sentences: int, first: int = 0) -> TaggedExamples:
 
 def test_tasks_are_sampled_by_square_root_of_size() -> None:
     np.testing.assert_allclose(probabilities([100, 400, 2500]), [10 / 80, 20 / 80, 50 / 80])
-    text = MixedExamples(("a", "b", "c"), (text_of(4), text_of(16), text_of(100)))
+    text = MixedExamples(("a", "b", "c"), (make_text(4), make_text(16), make_text(100)))
     counts = Counter(islice(draw_tasks(text, 3), 20_000))
     np.testing.assert_allclose([counts[i] / 20_000 for i in range(3)], [2 / 16, 4 / 16, 10 / 16], atol=0.015)
 
 
-def same(a: Any, b: Any) -> bool:
+def are_equal(a: Any, b: Any) -> bool:
     return (
         a.task_index == b.task_index and torch.equal(a.inputs.ids, b.inputs.ids) and torch.equal(a.targets, b.targets)
     )
@@ -97,22 +97,22 @@ def same(a: Any, b: Any) -> bool:
 
 @pytest.mark.parametrize("unlabeled", [True, False])
 def test_batches_alternate_and_depend_only_on_seed_and_step(unlabeled: bool) -> None:
-    text = MixedExamples(("a", "b"), (text_of(30), text_of(90, 1000)), text_of(50, 5000) if unlabeled else None)
+    text = MixedExamples(("a", "b"), (make_text(30), make_text(90, 1000)), make_text(50, 5000) if unlabeled else None)
     objective = CrossViewObjective({"rows": 4})
-    found = list(islice(objective.batches(text, 5, 0), 200))
-    parts = [batch.task_index for batch in found]
+    results = list(islice(objective.batches(text, 5, 0), 200))
+    parts = [batch.task_index for batch in results]
     if unlabeled:
         assert parts[1::2] == [UNLABELED] * 100
         assert set(parts[::2]) == {0, 1}
-        assert all((batch.inputs.ids >= 5000).all() for batch in found[1::2])
+        assert all((batch.inputs.ids >= 5000).all() for batch in results[1::2])
     else:
         assert set(parts) == {0, 1}
-    assert all((batch.inputs.ids < 1000).all() for batch in found if batch.task_index == 0)
+    assert all((batch.inputs.ids < 1000).all() for batch in results if batch.task_index == 0)
     for k in (0, 1, 2, 7, 33, 150):
         later = islice(objective.batches(text, 5, k), 20)
-        assert all(same(a, b) for a, b in zip(later, found[k : k + 20], strict=True))
-    assert not all(same(a, b) for a, b in zip(found, objective.batches(text, 6, 0), strict=False))
-    first = [b for b in found if b.task_index == 0][:8]  # 30 sentences are 8 batches; an epoch reads each once
+        assert all(are_equal(a, b) for a, b in zip(later, results[k : k + 20], strict=True))
+    assert not all(are_equal(a, b) for a, b in zip(results, objective.batches(text, 6, 0), strict=False))
+    first = [b for b in results if b.task_index == 0][:8]  # 30 sentences are 8 batches; an epoch reads each once
     seen = torch.cat([batch.inputs.ids.reshape(-1) for batch in first])
     assert sorted(seen.tolist()) == list(range(60))
     assert objective.batches_per_epoch(text) == (8 + 23) * (2 if unlabeled else 1)
@@ -121,7 +121,7 @@ def test_batches_alternate_and_depend_only_on_seed_and_step(unlabeled: bool) -> 
 # ------------------------------------------------------------------------------------------------ text without tags
 
 
-def words_of(text: TaggedExamples, i: int) -> list[str]:
+def select_words(text: TaggedExamples, i: int) -> list[str]:
     rows = text.letters[np.arange(text.starts[i], text.starts[i + 1])]
     return ["".join(chr(c) for c in row if c < 256) for row in rows]
 
@@ -136,7 +136,7 @@ def test_unlabeled_text_is_split_into_sentences_and_cached(tmp_path: Path, monke
     text, key = read_untagged(corpus, tokenizer, 12, 7, 30)
     assert len(text) == 7
     assert text.tokens_are_words
-    assert [words_of(text, i) for i in (0, 1)] == [first.split(), second.split()]
+    assert [select_words(text, i) for i in (0, 1)] == [first.split(), second.split()]
     assert text.ids[: len(first.split())].tolist() == tokenizer.encode(first).ids.tolist()
     wanted = word_characters(first.split(), 12)
     np.testing.assert_array_equal(text.letters[np.arange(8)][:, : wanted.shape[1]], wanted)
@@ -156,7 +156,7 @@ def test_unlabeled_text_is_split_into_sentences_and_cached(tmp_path: Path, monke
 
 def test_missing_unlabeled_text_raises_before_the_folder_exists(data: Path, tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as problem:
-        learnt(str(data), tmp_path / "run", small(data, "phase.0.objective.unlabeled=nowhere.txt"))
+        train_tagger(str(data), tmp_path / "run", make_changes(data, "phase.0.objective.unlabeled=nowhere.txt"))
     assert problem.value.value == "nowhere.txt"
     assert not (tmp_path / "run").exists()
 
@@ -165,24 +165,26 @@ def test_missing_unlabeled_text_raises_before_the_folder_exists(data: Path, tmp_
 
 
 def test_cvt_run_predicts_tags_and_trains_without_unlabeled_text(data: Path, tmp_path: Path) -> None:
-    found = learnt(str(data), tmp_path / "run", small(data, "task.train_fraction=0.5", steps=120))
-    assert found.metric == "span_f1"
-    assert found.results[0]["examples"] == {"train": 100, "dev": 40, "test": 40}
+    result = train_tagger(str(data), tmp_path / "run", make_changes(data, "task.train_fraction=0.5", steps=120))
+    assert result.metric == "span_f1"
+    assert result.results[0]["examples"] == {"train": 100, "dev": 40, "test": 40}
     tagger: Any = nextword.load(tmp_path / "run", device="cpu")
     assert tagger.predict(["mister Zuze went away", ""])[1].words == ()
     lines = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["event"] == "step"]
     assert {"full", "forwards", "backwards", "future", "past"} <= steps[0].keys()
-    plan = make_plan("cvt/tiny", "", str(data), changes=small(data, "phase.0.objective.unlabeled=''"), device="cpu")
+    plan = make_plan(
+        "cvt/tiny", "", str(data), changes=make_changes(data, "phase.0.objective.unlabeled=''"), device="cpu"
+    )
     assert plan.examples["train"].unlabeled is None
     assert plan.examples["train"].turns == 1
 
 
 def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> None:
-    own = small(data, "phase.0.save_every=0", "phase.0.log_every=1")
-    learnt(both(data), tmp_path / "whole", own)
-    asked = iter(range(1000))
-    assert learnt(both(data), tmp_path / "parts", own, stop=lambda: next(asked) >= 24).interrupted
+    own = make_changes(data, "phase.0.save_every=0", "phase.0.log_every=1")
+    train_tagger(join_tasks(data), tmp_path / "whole", own)
+    calls = iter(range(1000))
+    assert train_tagger(join_tasks(data), tmp_path / "parts", own, stop=lambda: next(calls) >= 24).interrupted
     plan, events = transfer.resume(tmp_path / "parts", "cpu")
     assert isinstance(plan.data, MixedTagDataset)
     list(events)
@@ -192,9 +194,9 @@ def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> 
 
 
 def test_resume_with_changed_unlabeled_text_raises(data: Path, tmp_path: Path) -> None:
-    own = small(data, "phase.0.save_every=0")
-    asked = iter(range(1000))
-    learnt(str(data), tmp_path / "run", own, stop=lambda: next(asked) >= 10)
+    own = make_changes(data, "phase.0.save_every=0")
+    calls = iter(range(1000))
+    train_tagger(str(data), tmp_path / "run", own, stop=lambda: next(calls) >= 10)
     plain = data.parent / "plain.txt"
     text = plain.read_text()
     try:
@@ -209,47 +211,49 @@ def test_resume_with_changed_unlabeled_text_raises(data: Path, tmp_path: Path) -
 
 
 @pytest.fixture(scope="module")
-def several(data: Path) -> Path:
+def multitask_run(data: Path) -> Path:
     out = data.parent / "several"
-    own = small(data, "phase.0.optimizer={kind='adam', rate=0.01, ema_decay=0.9}", steps=300)
-    learnt(both(data), out, own)
+    own = make_changes(data, "phase.0.optimizer={kind='adam', rate=0.01, ema_decay=0.9}", steps=300)
+    train_tagger(join_tasks(data), out, own)
     return out
 
 
-def test_error_analysis_lists_mistakes_per_task(data: Path, several: Path) -> None:
-    names, capitals = both(data).split(" + ")
-    found = {one["task"]: one for one in (transfer.read_errors(several) or {})["tasks"]}
-    assert found.keys() == {names, capitals}
-    assert {one["label"] for one in found[names]["types"]} == {"PER", "LOC"}
-    tags = found[capitals]["classes"]
-    assert {one["label"] for one in tags} == {"NAME", "WORD"}
-    right = sum(one["recall"] * one["examples"] for one in tags) / found[capitals]["words"]
-    assert (transfer.read_result(several) or {})["dev"][capitals] == pytest.approx(right)
-    assert names in (several / "report.html").read_text()
+def test_error_analysis_lists_mistakes_per_task(data: Path, multitask_run: Path) -> None:
+    names, capitals = join_tasks(data).split(" + ")
+    results = {task["task"]: task for task in (transfer.read_errors(multitask_run) or {})["tasks"]}
+    assert results.keys() == {names, capitals}
+    assert {item["label"] for item in results[names]["types"]} == {"PER", "LOC"}
+    tags = results[capitals]["classes"]
+    assert {tag["label"] for tag in tags} == {"NAME", "WORD"}
+    right = sum(tag["recall"] * tag["examples"] for tag in tags) / results[capitals]["words"]
+    assert (transfer.read_result(multitask_run) or {})["dev"][capitals] == pytest.approx(right)
+    assert names in (multitask_run / "report.html").read_text()
 
 
-def test_several_tasks_share_an_encoder_and_all_are_learned(data: Path, several: Path) -> None:
-    result: Any = transfer.read_result(several)
-    names, capitals = both(data).split(" + ")
+def test_several_tasks_share_an_encoder_and_all_are_learned(data: Path, multitask_run: Path) -> None:
+    result: Any = transfer.read_result(multitask_run)
+    names, capitals = join_tasks(data).split(" + ")
     assert result["metric"] == "mean"
     assert result["test"]["mean"] == pytest.approx((result["test"][names] + result["test"][capitals]) / 2)
     assert result["test"][capitals] > 0.95
     assert result["test"][names] > 0.6
-    tagger: Any = nextword.load(several, device="cpu")
-    found = tagger.predict([["mister", "Zuze", "went", "to", "Wuwepolis"], []])
-    assert found[0][capitals].tags == ("WORD", "NAME", "WORD", "WORD", "NAME")
-    assert found[0][names].words == found[0][capitals].words
-    assert {tag[0] for tag in found[0][names].tags} <= set("OBI")  # trained as BIOES, returned as IOB2
-    assert found[1][names].tags == ()
+    tagger: Any = nextword.load(multitask_run, device="cpu")
+    predictions = tagger.predict([["mister", "Zuze", "went", "to", "Wuwepolis"], []])
+    assert predictions[0][capitals].tags == ("WORD", "NAME", "WORD", "WORD", "NAME")
+    assert predictions[0][names].words == predictions[0][capitals].words
+    assert {tag[0] for tag in predictions[0][names].tags} <= set("OBI")  # trained as BIOES, returned as IOB2
+    assert predictions[1][names].tags == ()
 
 
-def test_predict_command_writes_tags_of_all_tasks_into_one_file(data: Path, several: Path, tmp_path: Path) -> None:
-    names, capitals = both(data).split(" + ")
+def test_predict_command_writes_tags_of_all_tasks_into_one_file(
+    data: Path, multitask_run: Path, tmp_path: Path
+) -> None:
+    names, capitals = join_tasks(data).split(" + ")
     (tmp_path / "new.txt").write_text("mister Zuze went to Wuwepolis.\n\nthe king met mister Karo Wim.\n")
     for ending in (".conll", ".tsv", ".jsonl"):
         out = tmp_path / f"tagged{ending}"
-        asked = ["predict", str(several), str(tmp_path / "new.txt"), "--out", str(out), "--device", "cpu"]
-        assert CliRunner().invoke(app, asked).exit_code == 0
+        command = ["predict", str(multitask_run), str(tmp_path / "new.txt"), "--out", str(out), "--device", "cpu"]
+        assert CliRunner().invoke(app, command).exit_code == 0
     rows = [line.split("\t") for line in (tmp_path / "tagged.conll").read_text().splitlines()]
     assert rows[0] == ["mister", "O", "WORD"]
     assert rows[1][::2] == ["Zuze", "NAME"]
@@ -258,41 +262,47 @@ def test_predict_command_writes_tags_of_all_tasks_into_one_file(data: Path, seve
     lines = [json.loads(line) for line in (tmp_path / "tagged.jsonl").read_text().splitlines()]
     assert [len(line["words"]) for line in lines] == [6, 0, 7]
     assert lines[0]["tags"][capitals][1] == "NAME"
-    said = CliRunner().invoke(app, ["predict", str(several), str(tmp_path / "new.txt"), "--json", "--device", "cpu"])
-    assert json.loads(said.stdout)["labels"][capitals] == ["NAME", "WORD"]
+    result = CliRunner().invoke(
+        app, ["predict", str(multitask_run), str(tmp_path / "new.txt"), "--json", "--device", "cpu"]
+    )
+    assert json.loads(result.stdout)["labels"][capitals] == ["NAME", "WORD"]
 
 
 def test_read_tag_data_parses_names_with_columns(data: Path) -> None:
-    found = read_tag_data(f"{data}:1 + {data.parent / 'capitals'}")
-    assert isinstance(found, MixedTagDataset)
-    assert found.names == (f"{data}:1", str(data.parent / "capitals"))
-    assert found.sets[0].columns.label == "1"
-    assert len(found.splits["train"]) == 400
+    dataset = read_tag_data(f"{data}:1 + {data.parent / 'capitals'}")
+    assert isinstance(dataset, MixedTagDataset)
+    assert dataset.names == (f"{data}:1", str(data.parent / "capitals"))
+    assert dataset.sets[0].columns.label == "1"
+    assert len(dataset.splits["train"]) == 400
     assert not isinstance(read_tag_data(str(data)), MixedTagDataset)
     with pytest.raises(InvalidSetting) as error:
         read_tag_data(f"{data} + {data}")
     assert error.value.key == "data"
     with pytest.raises(InvalidSetting) as error:
-        read_tag_data(both(data), "1")
+        read_tag_data(join_tasks(data), "1")
     assert error.value.key == "label"
 
 
 def test_incompatible_recipe_settings_raise(data: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
-        make_plan("tagger/tiny", "", both(data), device="cpu")
+        make_plan("tagger/tiny", "", join_tasks(data), device="cpu")
     assert error.value.key == "data"
     with pytest.raises(UnknownName) as unknown:
-        make_plan("cvt/tiny", "", str(data), changes=[*small(data)[1:], "task.classifier=crf"], device="cpu")
+        make_plan("cvt/tiny", "", str(data), changes=[*make_changes(data)[1:], "task.classifier=crf"], device="cpu")
     assert unknown.value.name == "classifier"
     with pytest.raises(InvalidSetting) as error:
         make_plan(
-            "cvt/tiny", "", str(data), changes=[*small(data)[1:], "phase.0.objective={kind='tagging'}"], device="cpu"
+            "cvt/tiny",
+            "",
+            str(data),
+            changes=[*make_changes(data)[1:], "phase.0.objective={kind='tagging'}"],
+            device="cpu",
         )
     assert error.value.value == "tagging"
 
 
 def test_train_fraction_applies_to_every_task(data: Path) -> None:
-    plan = make_plan("cvt/tiny", "", both(data), changes=small(data), device="cpu")
+    plan = make_plan("cvt/tiny", "", join_tasks(data), changes=make_changes(data), device="cpu")
     train = plan.examples["train"]
     few = plan.task.sample(train, 0.1, 3)
     assert [len(part) for part in few.parts] == [20, 20]

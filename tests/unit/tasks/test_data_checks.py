@@ -14,53 +14,57 @@ from nextword.tasks.text_data import read_one
 from tests.support.tiny_transfer import write_table
 
 
-def rows(*examples: tuple[str, str]) -> Rows:
+def make_rows(*examples: tuple[str, str]) -> Rows:
     return Rows([text for text, _ in examples], None, [label for _, label in examples])
 
 
-def notes(train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], numbers: bool = False) -> list[str]:
-    return check_splits({"train": rows(*train), "dev": rows(*dev)}, numbers)
+def check(train: Sequence[tuple[str, str]], dev: Sequence[tuple[str, str]], numbers: bool = False) -> list[str]:
+    return check_splits({"train": make_rows(*train), "dev": make_rows(*dev)}, numbers)
 
 
 PLAIN = [("one", "a"), ("two", "b")]
 
 
 def test_checks_of_clean_rows_add_no_notes() -> None:
-    assert notes(PLAIN, [("three", "a")]) == []
+    assert check(PLAIN, [("three", "a")]) == []
 
 
 def test_duplicates_within_a_split_are_counted() -> None:
-    (note,) = notes([*PLAIN, ("one", "a"), ("one", "a"), ("two", "b")], [("x", "a")])
+    (note,) = check([*PLAIN, ("one", "a"), ("one", "a"), ("two", "b")], [("x", "a")])
     assert note.startswith("3 of 5 rows of train")
     assert "3 times: 'one'" in note
-    (note,) = notes(PLAIN, [("x", "a"), ("x", "a")])
+    (note,) = check(PLAIN, [("x", "a"), ("x", "a")])
     assert note.startswith("1 of 2 rows of dev")
     assert "2 times: 'x'" in note
 
 
 def test_text_with_two_labels_is_reported_across_splits() -> None:
-    (note,) = notes([*PLAIN, ("one", "b")], [("x", "a")])
+    (note,) = check([*PLAIN, ("one", "b")], [("x", "a")])
     assert "2 rows" in note
     assert "'one' is a and b" in note
-    contradiction, leak = notes(PLAIN, [("one", "b")])
+    contradiction, leak = check(PLAIN, [("one", "b")])
     assert contradiction == note
     assert leak.startswith("1 of 1 rows of dev")
-    assert not any("label" in note for note in notes([*PLAIN, ("one", "3")], [("x", "1")], numbers=True))
+    assert not any("label" in note for note in check([*PLAIN, ("one", "3")], [("x", "1")], numbers=True))
 
 
 def test_near_duplicates_of_train_are_reported() -> None:
-    exact, close = notes(
+    exact, close = check(
         [("It's  fine, really!", "a"), ("two", "b")], [("ITS FINE REALLY", "a"), ("two", "b"), ("2", "a")]
     )
     assert exact.startswith("1 of 3 rows of dev")
     assert close.startswith("1 of 3 rows of dev")
     assert "punctuation" in close
-    assert notes([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # texts of punctuation only stay different
+    assert check([("?!", "a"), ("two", "b")], [("...", "a")]) == []  # texts of punctuation only stay different
 
 
 def test_rows_of_test_in_dev_are_reported() -> None:
     """They are not part of test_unseen, so the user must be told."""
-    splits = {"train": rows(*PLAIN), "dev": rows(("x", "a")), "test": rows(("x", "a"), ("one", "a"), ("y", "b"))}
+    splits = {
+        "train": make_rows(*PLAIN),
+        "dev": make_rows(("x", "a")),
+        "test": make_rows(("x", "a"), ("one", "a"), ("y", "b")),
+    }
     in_train, in_dev = check_splits(splits)
     assert in_train.startswith("1 of 3 rows of test are also in train")
     assert in_dev.startswith("1 of 3 rows of test are also in dev")

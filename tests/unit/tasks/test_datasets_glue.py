@@ -120,8 +120,8 @@ def test_mrpc_reads_original_microsoft_files(glue: Path) -> None:
 
 def test_real_glue_has_the_published_sizes(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NEXTWORD_DATA", str(shared))
-    found = {name: {s: len(rows) for s, rows in read_one(name).splits.items()} for name in (*SUITE_TASKS, "WNLI")}
-    assert found == {
+    results = {name: {s: len(rows) for s, rows in read_one(name).splits.items()} for name in (*SUITE_TASKS, "WNLI")}
+    assert results == {
         "CoLA": {"train": 8551, "dev": 1043, "test": 1063},
         "MRPC": {"train": 3669, "dev": 407, "test": 1725},
         "RTE": {"train": 2490, "dev": 277, "test": 3000},

@@ -33,7 +33,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_transfer_folder(tmp_path_factory.mktemp("transfer"))
 
 
-def moved(place: Path, name: str, slug: str = "bert", data: str = "color", **options: Any) -> Outcome:
+def finetune(place: Path, name: str, slug: str = "bert", data: str = "color", **options: Any) -> Outcome:
     changes = [*QUICK, *options.pop("changes", ())]
     recipe = options.pop("recipe", "bert/finetune")
     return transfer.run(
@@ -46,7 +46,7 @@ def moved(place: Path, name: str, slug: str = "bert", data: str = "color", **opt
 
 def test_run_saves_loads_and_predicts(place: Path) -> None:
     """The loaded run predicts like the network in memory; the encoder has an ordinary model file."""
-    outcome = moved(place, "whole", changes=["phase.0.epochs=2"])
+    outcome = finetune(place, "whole", changes=["phase.0.epochs=2"])
     folder = place / "whole"
     result = outcome.results[0]
     model = nextword.load(folder, device="cpu")
@@ -54,10 +54,12 @@ def test_run_saves_loads_and_predicts(place: Path) -> None:
     assert model.can == {"predict", "embed"}
     data = read_one(str(place / "color.csv"))
     dev = data.splits["dev"]
-    found = model.predict(dev.texts)
-    assert np.mean([p.label == gold for p, gold in zip(found, dev.labels, strict=True)]) == result["dev"]["accuracy"]
-    assert all(abs(sum(p.probabilities.values()) - 1) < 1e-9 for p in found)
-    assert all(max(p.probabilities, key=lambda k: p.probabilities[k]) == p.label for p in found)
+    predictions = model.predict(dev.texts)
+    assert (
+        np.mean([p.label == gold for p, gold in zip(predictions, dev.labels, strict=True)]) == result["dev"]["accuracy"]
+    )
+    assert all(abs(sum(p.probabilities.values()) - 1) < 1e-9 for p in predictions)
+    assert all(max(p.probabilities, key=lambda k: p.probabilities[k]) == p.label for p in predictions)
     assert model.embed(["red", "a king"]).shape == (2, 32)
     with pytest.raises(Unsupported) as unsupported:
         model.score("the king")
@@ -90,10 +92,10 @@ def test_run_saves_loads_and_predicts(place: Path) -> None:
 def test_training_starts_from_pretrained_weights_unless_from_scratch(place: Path) -> None:
     still = ["phase.0.optimizer={kind='sgd', rate=1e-30}", "phase.0.steps=1"]
     before = load_file(str(place / "bert/model.safetensors"))
-    moved(place, "still", changes=still)
+    finetune(place, "still", changes=still)
     kept = load_file(str(place / "still/model.safetensors"))
     assert all(torch.allclose(before[name], kept[name], rtol=0, atol=1e-25) for name in before)
-    moved(place, "fresh", changes=still, scratch=True)
+    finetune(place, "fresh", changes=still, scratch=True)
     fresh = load_file(str(place / "fresh/model.safetensors"))
     matrices = [name for name in before if name.endswith("weight") and "norm" not in name]
     assert all(not torch.equal(before[name], fresh[name]) for name in matrices)
@@ -105,14 +107,14 @@ def test_training_starts_from_pretrained_weights_unless_from_scratch(place: Path
 
 
 def test_fine_tuned_run_can_be_fine_tuned_again(place: Path) -> None:
-    moved(place, "once", changes=["phase.0.steps=2"])
-    moved(place, "twice", "once", changes=["phase.0.steps=1", "phase.0.optimizer={kind='sgd', rate=1e-30}"])
+    finetune(place, "once", changes=["phase.0.steps=2"])
+    finetune(place, "twice", "once", changes=["phase.0.steps=1", "phase.0.optimizer={kind='sgd', rate=1e-30}"])
     first, second = (load_file(str(place / name / "model.safetensors")) for name in ("once", "twice"))
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_several_seeds_give_a_mean_and_an_interval(place: Path) -> None:
-    outcome = moved(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"])
+    outcome = finetune(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"])
     assert [Path(run).name for run in outcome.runs] == ["seed-0", "seed-1", "seed-2"]
     assert [result["seed"] for result in outcome.results] == [0, 1, 2]
     heads = [load_file(str(Path(run) / HEAD_FILE))["out.weight"] for run in outcome.runs]
@@ -123,9 +125,9 @@ def test_several_seeds_give_a_mean_and_an_interval(place: Path) -> None:
     assert outcome.interval == pytest.approx(4.303 * np.std(values, ddof=1) / np.sqrt(3))
     kept = json.loads((place / "seeds/results.json").read_text())
     assert kept["mean"] == pytest.approx(np.mean(values))
-    again = moved(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"], resume=True)
+    again = finetune(place, "seeds", data="count", seeds=3, changes=["phase.0.epochs=1"], resume=True)
     assert again.values() == values  # finished runs are reused
-    single = moved(place, "single", data="count", seed=1, changes=["phase.0.epochs=1"])
+    single = finetune(place, "single", data="count", seed=1, changes=["phase.0.epochs=1"])
     assert single.values() == [values[1]]
     assert single.interval is None
 
@@ -135,10 +137,10 @@ def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe:
     changes = [*QUICK[:2], "phase.0.epochs=2", "task.dropout=0.1", "model.dropout=0.1"]
     options = {"changes": changes, "device": "cpu", "seed": 4}
     data = str(place / "pair.csv")
-    whole = transfer.run(recipe, place / slug, data, place / f"{slug}-uncut", **options)
-    asked = iter([False] * 20 + [True])
+    uninterrupted = transfer.run(recipe, place / slug, data, place / f"{slug}-uncut", **options)
+    calls = iter([False] * 20 + [True])
     cut = place / f"{slug}-cut"
-    stopped = transfer.run(recipe, place / slug, data, cut, stop=lambda: next(asked), **options)
+    stopped = transfer.run(recipe, place / slug, data, cut, stop=lambda: next(calls), **options)
     assert stopped.interrupted
     assert (cut / "state/current").is_file()
     plan, events = transfer.resume(cut, device="cpu")
@@ -148,7 +150,7 @@ def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe:
     for name in ("model.safetensors", HEAD_FILE):
         a, b = (load_file(str(folder / name)) for folder in (place / f"{slug}-uncut", cut))
         assert all(torch.equal(a[key], b[key]) for key in a)
-    assert transfer.read_result(cut)["dev"] == whole.results[0]["dev"]  # type: ignore[index]
+    assert transfer.read_result(cut)["dev"] == uninterrupted.results[0]["dev"]  # type: ignore[index]
 
 
 def test_run_killed_before_its_first_state_restarts(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -160,15 +162,15 @@ def test_run_killed_before_its_first_state_restarts(place: Path, monkeypatch: py
     events.close()
     assert transfer.read_result(place / "killed") is None
     list(transfer.resume(place / "killed", device="cpu")[1])
-    whole = moved(place, "unkilled", changes=["phase.0.epochs=1"])
-    assert transfer.read_result(place / "killed")["dev"] == whole.results[0]["dev"]  # type: ignore[index]
+    full = finetune(place, "unkilled", changes=["phase.0.epochs=1"])
+    assert transfer.read_result(place / "killed")["dev"] == full.results[0]["dev"]  # type: ignore[index]
 
 
 def test_resume_refuses_other_data(place: Path, tmp_path: Path) -> None:
     rows = draw_color_texts(60)
     data = write_table(tmp_path / "mine.csv", ["text", "label"], rows)
-    asked = iter([False, True])
-    transfer.run("bert/finetune", place / "bert", str(data), tmp_path / "run", changes=QUICK, stop=lambda: next(asked))
+    calls = iter([False, True])
+    transfer.run("bert/finetune", place / "bert", str(data), tmp_path / "run", changes=QUICK, stop=lambda: next(calls))
     write_table(data, ["text", "label"], rows[1:])
     with pytest.raises(RunError) as error:
         list(transfer.resume(tmp_path / "run", device="cpu")[1])
@@ -178,14 +180,14 @@ def test_resume_refuses_other_data(place: Path, tmp_path: Path) -> None:
 def test_keep_best_keeps_the_best_epoch(place: Path) -> None:
     """At a destructive learning rate; the metric, not the loss, decides."""
     changes = ["phase.0.epochs=6", "phase.0.keep=best", "phase.0.schedule={kind='constant'}"]
-    outcome = moved(place, "best", changes=[*changes, "phase.0.optimizer.rate=0.05", "phase.0.clip=0.0"])
+    outcome = finetune(place, "best", changes=[*changes, "phase.0.optimizer.rate=0.05", "phase.0.clip=0.0"])
     checks = [line for line in RunFolder(place / "best").read_log() if line["event"] == "valid"]
     best = max(line["accuracy"] for line in checks)
     assert outcome.mean == best
     assert checks[[line["accuracy"] for line in checks].index(best)]["best"]
     dev = read_one(str(place / "color.csv")).splits["dev"]
-    said = nextword.load(place / "best", device="cpu").predict(dev.texts)
-    assert np.mean([p.label == gold for p, gold in zip(said, dev.labels, strict=True)]) == best
+    predictions = nextword.load(place / "best", device="cpu").predict(dev.texts)
+    assert np.mean([p.label == gold for p, gold in zip(predictions, dev.labels, strict=True)]) == best
 
 
 def test_overrides_change_the_recipe_for_one_data_set(place: Path) -> None:
@@ -226,7 +228,7 @@ def test_texts_are_truncated_to_the_positions_that_were_trained(place: Path) -> 
 )
 def test_invalid_setting_raises_before_the_folder_exists(place: Path, options: dict[str, Any], key: str) -> None:
     with pytest.raises((InvalidSetting, UnknownName)) as error:
-        moved(place, "refused", **options)
+        finetune(place, "refused", **options)
     assert key in getattr(error.value, "key", "")
     assert not (place / "refused").exists()
 
@@ -242,7 +244,7 @@ def test_invalid_setting_raises_before_the_folder_exists(place: Path, options: d
 )
 def test_unknown_name_raises_before_the_folder_exists(place: Path, options: dict[str, Any], name: str) -> None:
     with pytest.raises(UnknownName) as error:
-        moved(place, "refused", **options)
+        finetune(place, "refused", **options)
     assert error.value.name == name
     assert not (place / "refused").exists()
 
@@ -253,13 +255,13 @@ def test_unknown_name_raises_before_the_folder_exists(place: Path, options: dict
 )
 def test_unsuitable_source_raises_before_the_folder_exists(place: Path, options: dict[str, Any]) -> None:
     with pytest.raises(NextwordError):
-        moved(place, "refused", **options)
+        finetune(place, "refused", **options)
     assert not (place / "refused").exists()
 
 
 def test_first_metric_of_the_recipe_decides(place: Path) -> None:
-    found = moved(place, "by-mcc", changes=["phase.0.steps=2", "task.metrics=['mcc', 'f1']"]).results[0]
-    assert (found["metric"], list(found["dev"])) == ("mcc", ["mcc", "f1"])
+    outcome = finetune(place, "by-mcc", changes=["phase.0.steps=2", "task.metrics=['mcc', 'f1']"]).results[0]
+    assert (outcome["metric"], list(outcome["dev"])) == ("mcc", ["mcc", "f1"])
 
 
 def test_no_recipe_sets_what_the_data_decide() -> None:
@@ -269,7 +271,7 @@ def test_no_recipe_sets_what_the_data_decide() -> None:
 
 
 def test_recipe_of_a_run_is_not_accepted_as_a_recipe(place: Path) -> None:
-    moved(place, "learnt", changes=["phase.0.steps=1"])
+    finetune(place, "learnt", changes=["phase.0.steps=1"])
     with pytest.raises(InvalidSetting):
         transfer.run(str(place / "learnt/recipe.toml"), "", str(place / "color.csv"), place / "refused")
 
@@ -279,7 +281,7 @@ def test_ngram_and_hugging_face_folders_raise(place: Path, tmp_path: Path) -> No
     (tmp_path / "theirs/config.json").write_text('{"model_type": "bert"}')
     (tmp_path / "theirs/model.safetensors").write_bytes(b"")
     with pytest.raises(RunError, match="nextword convert"):
-        moved(tmp_path, "x", "theirs")
+        finetune(tmp_path, "x", "theirs")
     from nextword.training.train import train_events
 
     with pytest.raises(NextwordError, match="nextword transfer bert/finetune"):
@@ -293,9 +295,9 @@ def test_mean_over_tasks_has_an_interval_over_seeds() -> None:
     def outcome(name: str, *values: float) -> Outcome:
         return Outcome(name, (), tuple({"metric": "accuracy", "dev": {"accuracy": v}} for v in values))
 
-    found = averages([outcome("a", 0.5, 0.7), outcome("b", 0.9, 0.9)])
-    assert found["mean"] == pytest.approx(0.75)  # of 0.7 and 0.8
-    assert found["interval"] == pytest.approx(12.706 * np.std([0.7, 0.8], ddof=1) / np.sqrt(2))
+    result = averages([outcome("a", 0.5, 0.7), outcome("b", 0.9, 0.9)])
+    assert result["mean"] == pytest.approx(0.75)  # of 0.7 and 0.8
+    assert result["interval"] == pytest.approx(12.706 * np.std([0.7, 0.8], ddof=1) / np.sqrt(2))
 
 
 def test_suite_tabulates_several_tasks(place: Path, tmp_path: Path) -> None:

@@ -26,11 +26,13 @@ def test_classification_run_learns_single_text_task(slug: str, tmp_path: Path) -
     data = write_table(tmp_path / "color.csv", ["text", "label"], draw_color_texts(300))
     make_run(tmp_path / "run", slug)
     changes = [*CHANGES, "phase.0.epochs=8"]
-    found = transfer.run("bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
-    assert found.mean > 0.9
+    outcome = transfer.run(
+        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu"
+    )
+    assert outcome.mean > 0.9
     fresh = draw_color_texts(100, seed=9)
-    said = load(tmp_path / "out", device="cpu").predict([text for text, _ in fresh])
-    assert np.mean([one.label == gold for one, (_, gold) in zip(said, fresh, strict=True)]) > 0.9
+    predictions = load(tmp_path / "out", device="cpu").predict([text for text, _ in fresh])
+    assert np.mean([prediction.label == gold for prediction, (_, gold) in zip(predictions, fresh, strict=True)]) > 0.9
 
 
 @pytest.mark.parametrize(
@@ -41,18 +43,20 @@ def test_classification_run_learns_pair_task(slug: str, recipe: str, tmp_path: P
     data = write_table(tmp_path / "pair.csv", ["text", "second", "label"], draw_color_pairs(500))
     make_run(tmp_path / "run", slug)
     changes = [*CHANGES, "phase.0.epochs=12", *(["phase.0.optimizer.rate=1e-2"] if slug == "lstm" else [])]
-    found = transfer.run(recipe, tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
-    assert found.mean > 0.85
-    assert found.results[0]["kind"] == "pair_classification"
+    outcome = transfer.run(recipe, tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
+    assert outcome.mean > 0.85
+    assert outcome.results[0]["kind"] == "pair_classification"
 
 
 def test_regression_run_learns_to_count(tmp_path: Path) -> None:
     data = write_table(tmp_path / "count.csv", ["text", "label"], draw_color_counts(300))
     make_run(tmp_path / "run")
     changes = [*CHANGES, "phase.0.epochs=8"]
-    found = transfer.run("bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu")
-    assert found.metric == "spearman"
-    assert found.mean > 0.8
+    outcome = transfer.run(
+        "bert/finetune", tmp_path / "run", str(data), tmp_path / "out", changes=changes, device="cpu"
+    )
+    assert outcome.metric == "spearman"
+    assert outcome.mean > 0.8
     many, none = load(tmp_path / "out", device="cpu").predict(["red red the red red king", "the old king went"])
     assert many.value is not None
     assert none.value is not None
@@ -72,7 +76,7 @@ def test_ulmfit_recipe_trains_other_networks(slug: str, tmp_path: Path) -> None:
         length = ["phase.all.epochs=6"] if name == "color" else ["phase.*.steps=1"]
         changes = ["phase.*.batches.rows=16", *length]
         out = tmp_path / name
-        found = transfer.run("ulmfit/classify", tmp_path / "run", str(data), out, changes=changes, device="cpu")
-        assert name != "color" or found.mean > 0.9
-        (one,) = load(out, device="cpu").predict([("a red king", "a blue one")] if name == "pair" else ["a red king"])
-        assert one.label if name != "count" else one.value is not None
+        outcome = transfer.run("ulmfit/classify", tmp_path / "run", str(data), out, changes=changes, device="cpu")
+        assert name != "color" or outcome.mean > 0.9
+        (first,) = load(out, device="cpu").predict([("a red king", "a blue one")] if name == "pair" else ["a red king"])
+        assert first.label if name != "count" else first.value is not None

@@ -33,7 +33,7 @@ NETWORKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def headed(name: str, chunk: int = 0, window: int = 0, pooling: str = "concat", frozen: bool = False) -> TextHead:
+def make_head(name: str, chunk: int = 0, window: int = 0, pooling: str = "concat", frozen: bool = False) -> TextHead:
     slug, model = NETWORKS[name]
     cls = model_class(slug)
     torch.manual_seed(2)
@@ -44,19 +44,19 @@ def headed(name: str, chunk: int = 0, window: int = 0, pooling: str = "concat", 
     return TextHead(network, config, 3).double().eval()
 
 
-def texts(*lengths: int, packs: bool) -> Batch:
+def make_texts(*lengths: int, packs: bool) -> Batch:
     rng = np.random.default_rng(5)
     frames = [FramedText(rng.integers(2, 30, n), n - 1) for n in lengths]
-    found = Examples.from_frames(frames, labels=np.zeros(len(frames), np.int64), packs=packs)
-    return Bucketed().batch(found, np.arange(len(frames)), 0)
+    result = Examples.from_frames(frames, labels=np.zeros(len(frames), np.int64), packs=packs)
+    return Bucketed().batch(result, np.arange(len(frames)), 0)
 
 
-def learnt(network: TextHead, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+def compute_gradients(network: TextHead, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the logits and their gradients."""
     network.zero_grad()
-    said = network(batch)
-    said.square().sum().backward()
-    return said.detach(), {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
+    logits = network(batch)
+    logits.square().sum().backward()
+    return logits.detach(), {name: p.grad.clone() for name, p in network.named_parameters() if p.grad is not None}
 
 
 # ------------------------------------------------------------------------------------------------ short texts
@@ -69,10 +69,10 @@ def test_chunks_equal_full_backpropagation_if_the_window_covers_the_text(
     name: str, packs: bool, lengths: tuple[int, ...]
 ) -> None:
     """Values and gradients, for rows of different and of similar lengths."""
-    said, gradients = learnt(headed(name), texts(*lengths, packs=False))
+    outputs, gradients = compute_gradients(make_head(name), make_texts(*lengths, packs=False))
     for chunk, kept in ((7, 23), (7, 0), (5, 100), (1, 50)):
-        found, others = learnt(headed(name, chunk, kept), texts(*lengths, packs=packs))
-        torch.testing.assert_close(found, said, rtol=1e-10, atol=1e-12)
+        result, others = compute_gradients(make_head(name, chunk, kept), make_texts(*lengths, packs=packs))
+        torch.testing.assert_close(result, outputs, rtol=1e-10, atol=1e-12)
         assert others.keys() == gradients.keys()
         for key in gradients:
             torch.testing.assert_close(others[key], gradients[key], rtol=1e-9, atol=1e-12)
@@ -81,9 +81,9 @@ def test_chunks_equal_full_backpropagation_if_the_window_covers_the_text(
 @pytest.mark.parametrize("pooling", ["auto", "last", "mean", "max", "concat"])
 def test_pooling_with_chunks_equals_pooling_without(pooling: str) -> None:
     lengths = (9, 5, 8)
-    said, _ = learnt(headed("lstm", pooling=pooling), texts(*lengths, packs=False))
-    found, _ = learnt(headed("lstm", 4, 20, pooling=pooling), texts(*lengths, packs=True))
-    torch.testing.assert_close(found, said, rtol=1e-10, atol=1e-12)
+    outputs, _ = compute_gradients(make_head("lstm", pooling=pooling), make_texts(*lengths, packs=False))
+    result, _ = compute_gradients(make_head("lstm", 4, 20, pooling=pooling), make_texts(*lengths, packs=True))
+    torch.testing.assert_close(result, outputs, rtol=1e-10, atol=1e-12)
 
 
 # ------------------------------------------------------------------------------------------------ long ones
@@ -98,7 +98,7 @@ def test_window_starts_at_a_chunk_boundary() -> None:
         assert tokens_before_window([size], 7, 21).tolist() == [begins[0]]
 
 
-def by_hand(network: TextHead, ids: Tensor, skip: int) -> Tensor:
+def encode_by_hand(network: TextHead, ids: Tensor, skip: int) -> Tensor:
     """Encode one text by hand: its start without gradients, the rest at once, then all three poolings."""
     state = None
     with torch.no_grad():
@@ -111,21 +111,21 @@ def by_hand(network: TextHead, ids: Tensor, skip: int) -> Tensor:
 @pytest.mark.parametrize("name", ["awd-lstm", "lstm", "gru", "direct"])
 def test_tokens_before_the_window_have_no_gradient(name: str) -> None:
     lengths, chunk, kept = (40, 12, 33, 13, 4), 4, 12
-    network = headed(name, chunk, kept)
-    batch = texts(*lengths, packs=True)
-    said, gradients = learnt(network, batch)
+    network = make_head(name, chunk, kept)
+    batch = make_texts(*lengths, packs=True)
+    outputs, gradients = compute_gradients(network, batch)
     network.zero_grad()
     parts = batch.inputs.ids[0].split(lengths)
     skips = tokens_before_window(lengths, chunk, kept).tolist()
     assert skips == [28, 0, 24, 4, 0]
-    expected = torch.cat([by_hand(network, ids, skip) for ids, skip in zip(parts, skips, strict=True)])
-    torch.testing.assert_close(said, expected.detach(), rtol=1e-10, atol=1e-12)
+    expected = torch.cat([encode_by_hand(network, ids, skip) for ids, skip in zip(parts, skips, strict=True)])
+    torch.testing.assert_close(outputs, expected.detach(), rtol=1e-10, atol=1e-12)
     expected.square().sum().backward()
     for key, p in network.named_parameters():
         if p.grad is not None:
             torch.testing.assert_close(gradients[key], p.grad, rtol=1e-9, atol=1e-12)
-    whole, _ = learnt(headed(name), texts(*lengths, packs=False))
-    assert (whole - said).abs().max() > 1e-4  # a long text is read differently
+    full, _ = compute_gradients(make_head(name), make_texts(*lengths, packs=False))
+    assert (full - outputs).abs().max() > 1e-4  # a long text is read differently
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_memory_of_a_long_text_is_bounded_by_the_window(name: str, training: boo
 
     Where no dropout is drawn for each piece, what lies before is read 2,048 tokens at a time: whole pieces of it.
     """
-    network = headed(name, 50, 100, frozen=frozen).train(training)
+    network = make_head(name, 50, 100, frozen=frozen).train(training)
     sizes: list[tuple[int, ...]] = []
     graphs: list[bool] = []
     read = network.encoder.encode
@@ -154,7 +154,7 @@ def test_memory_of_a_long_text_is_bounded_by_the_window(name: str, training: boo
         return layers, after
 
     network.encoder.encode = watched
-    batch = texts(20_000, 30, 160, 99, packs=True)
+    batch = make_texts(20_000, 30, 160, 99, packs=True)
     assert batch.inputs.ids.numel() == 20_289
     network(batch)
     skipping = [(2, 50)] * 2 + [(1, 50)] * 396  # 100 tokens of the text of 160 are before the window
@@ -168,11 +168,11 @@ def test_memory_of_a_long_text_is_bounded_by_the_window(name: str, training: boo
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_logits_are_independent_of_chunks_read_at_once(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The result equals that of one chunk at a time."""
-    batch = texts(5000, 9, 700, packs=True)
-    network = headed(name, 4, 12)
-    said = network(batch)
+    batch = make_texts(5000, 9, 700, packs=True)
+    network = make_head(name, 4, 12)
+    logits = network(batch)
     monkeypatch.setattr("nextword.tasks.heads.TOGETHER", 1)
-    torch.testing.assert_close(said, network(batch), rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(logits, network(batch), rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["awd-lstm", "qrnn", "lstm", "gru", "rnn"])
@@ -223,7 +223,7 @@ def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
     make_run(tmp_path / "run", "lstm")
     changes = [*PIECES, "phase.0.optimizer.rate=1e-2", "phase.0.epochs=6", "phase.0.batches.rows=16"]
     plans: list[Any] = []
-    found = transfer.run(
+    outcome = transfer.run(
         "bert/finetune",
         tmp_path / "run",
         str(data),
@@ -232,7 +232,7 @@ def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
         on_plan=plans.append,
         device="cpu",
     )
-    assert found.mean > 0.85
+    assert outcome.mean > 0.85
     assert not any("are cut" in note for note in plans[0].notes)
     train = plans[0].examples["train"]
     sizes = np.diff(train.starts)
@@ -242,9 +242,9 @@ def test_run_trains_and_predicts_texts_of_any_length(tmp_path: Path) -> None:
     assert f"the longest has {sizes.max()}:" in note
     assert f"the {before:,} tokens before them" in note
     model: Any = load(tmp_path / "out", device="cpu")
-    asked = [f"{'the king saw ' * 2_000} a red house", "a blue river", f"{'far and old ' * 90} blue king"]
-    assert [one.label for one in model.predict(asked)] == ["red", "blue", "blue"]
-    together, alone = model.predict(asked), [model.predict([text])[0] for text in asked]
+    inputs = [f"{'the king saw ' * 2_000} a red house", "a blue river", f"{'far and old ' * 90} blue king"]
+    assert [prediction.label for prediction in model.predict(inputs)] == ["red", "blue", "blue"]
+    together, alone = model.predict(inputs), [model.predict([text])[0] for text in inputs]
     for a, b in zip(together, alone, strict=True):
         assert a.probabilities == pytest.approx(b.probabilities, abs=1e-5)
 

@@ -76,7 +76,7 @@ HEADS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def task_of(kind: str, **more: Any) -> Any:
+def make_task(kind: str, **more: Any) -> Any:
     return task_class(kind).parse({"kind": kind, **TABLES.get(kind, {}), **more}, "test")
 
 
@@ -89,37 +89,37 @@ def test_shapes_cover_every_network_that_encodes() -> None:
 @pytest.mark.parametrize("kind", ["classification", "question_answering", "multiple_choice"])
 def test_character_tagger_with_other_head_raises(slug: str, kind: str) -> None:
     recipe = load_recipe(f"{slug}/tiny")
-    tokenizer, cls = tokenizer_of(slug), model_class(slug)
+    tokenizer, cls = make_tokenizer(slug), model_class(slug)
     network = cls(cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
     with pytest.raises(Unsupported, match=cls.__name__):
-        framed(kind, network, tokenizer)
+        make_examples(kind, network, tokenizer)
 
 
 @cache
-def tokenizer_of(slug: str) -> Any:
+def make_tokenizer(slug: str) -> Any:
     spec = {**load_recipe(f"{slug}/tiny").tokenizer, "size": 400}
     spec.pop("min_count", None)
     return train_tokenizer(spec, [*TEXTS, *SECONDS] * 3)
 
 
-def network_of(slug: str) -> tuple[Any, Any]:
-    tokenizer, cls = tokenizer_of(slug), model_class(slug)
+def make_network(slug: str) -> tuple[Any, Any]:
+    tokenizer, cls = make_tokenizer(slug), model_class(slug)
     torch.manual_seed(1)
     network = add_missing_tokens(cls(cls.Config(**SHAPES[slug]), vocabulary(tokenizer, spellings=True)))
     assert isinstance(network, Encoder)
     return network, tokenizer
 
 
-def reloaded(task: Any, network: Any, folder: Path) -> Any:
+def reload(task: Any, network: Any, folder: Path) -> Any:
     return task.load_model(folder, type(network), vars(network.config), network.vocabulary)
 
 
-def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
+def make_examples(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
     """Return four examples for the network, and the objective of the task."""
     task = {"kind": kind}, {"kind": "examples", "rows": 4, "length": 40}
     if kind == "tagging":
         words = [text.split() for text in TEXTS]
-        text = encode_sentences(network, tokenizer, words, [[i % 2 for i in range(len(one))] for one in words])[0]
+        text = encode_sentences(network, tokenizer, words, [[i % 2 for i in range(len(word))] for word in words])[0]
         return text, make_objective({"kind": "tagging"}, {"kind": "sentences", "rows": 4}, network.vocabulary)
     if kind == "question_answering":
         pairs = zip(SECONDS, TEXTS, strict=True)
@@ -142,10 +142,10 @@ def framed(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:
 @pytest.mark.parametrize("slug", list(SHAPES))
 @pytest.mark.parametrize("name", HEADS)
 def test_head_trains_saves_and_reloads(slug: str, name: str, tmp_path: Path) -> None:
-    network, tokenizer = network_of(slug)
+    network, tokenizer = make_network(slug)
     kind, more = HEADS[name]
-    task = task_of(kind, **more)
-    text, objective = framed(kind, network, tokenizer)
+    task = make_task(kind, **more)
+    text, objective = make_examples(kind, network, tokenizer)
     headed = task.head(network).train()
     before = {name: p.detach().clone() for name, p in headed.named_parameters()}
     optimizer = torch.optim.SGD(headed.parameters(), 0.1)
@@ -166,25 +166,27 @@ def test_head_trains_saves_and_reloads(slug: str, name: str, tmp_path: Path) -> 
     batch = next(objective.validation_batches(text))
     headed.eval()
     with torch.no_grad():
-        said = headed(batch)
+        logits = headed(batch)
         headed.save(tmp_path)
-        again = reloaded(task, network, tmp_path)(batch)
-    assert torch.equal(said, again)
+        again = reload(task, network, tmp_path)(batch)
+    assert torch.equal(logits, again)
     metrics = task.config.metrics
     if metrics:
         text = replace(text, metrics=metrics)
         with torch.no_grad():
-            told = torch.cat([objective.loss(headed, one, None).outputs for one in objective.validation_batches(text)])
-        assert set(objective.metrics(text, told)) == set(metrics)
+            notes = torch.cat(
+                [objective.loss(headed, item, None).outputs for item in objective.validation_batches(text)]
+            )
+        assert set(objective.metrics(text, notes)) == set(metrics)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in SHAPES if getattr(model_class(slug), "is_conditional", False)])
 def test_seq2seq_networks_generate_their_labels(slug: str, tmp_path: Path) -> None:
     """Costs equal those of the language model alone, and gradients reach the entire network."""
-    network, tokenizer = network_of(slug)
+    network, tokenizer = make_network(slug)
     labels = ("far", "a river", "old king")
-    ids = [list(one) for one in tokenize_labels(tokenizer, labels, {})]
-    task = task_of("label_text", frame="classify", labels=labels, label_ids=ids)
+    ids = [list(item) for item in tokenize_labels(tokenizer, labels, {})]
+    task = make_task("label_text", frame="classify", labels=labels, label_ids=ids)
     headed = task.head(network).eval()
     text, cut = encode_sources(tokenizer, TEXTS, np.array([0, 2, 1, 0]), 40)
     objective = make_objective(
@@ -193,15 +195,15 @@ def test_seq2seq_networks_generate_their_labels(slug: str, tmp_path: Path) -> No
     batch = next(objective.batches(text, 0, 0))
     assert cut == 0
     with torch.no_grad():
-        said = headed(Bucketed().batch(text, np.arange(4), 0))
+        logits = headed(Bucketed().batch(text, np.arange(4), 0))
     lm = Seq2SeqLM(network, tokenizer)
     for i, source in enumerate(TEXTS):
-        want = [-one.nats for one in lm.score_many(labels, [source] * 3)]
-        assert said[i].tolist() == pytest.approx(want, abs=1e-4)
+        want = [-label.nats for label in lm.score_many(labels, [source] * 3)]
+        assert logits[i].tolist() == pytest.approx(want, abs=1e-4)
     loss = objective.loss(headed.train(), batch, None)
     loss.value.backward()
     assert all(torch.isfinite(p.grad).all() for p in network.parameters() if p.grad is not None)
     headed.eval().save(tmp_path)
     with torch.no_grad():
-        again = reloaded(task, network, tmp_path)(Bucketed().batch(text, np.arange(4), 0))
-    assert torch.equal(said, again)
+        again = reload(task, network, tmp_path)(Bucketed().batch(text, np.arange(4), 0))
+    assert torch.equal(logits, again)

@@ -45,20 +45,20 @@ class Fixed(TextModel):
 
 def test_predict_asks_for_every_label_and_normalizes_by_length() -> None:
     lm = Fixed(lambda given, text: 10.0 if "red" in text else 12.0)
-    (found,) = ZeroShotClassifier(lm, LABELS).predict(["A fine day."])
+    (prediction,) = ZeroShotClassifier(lm, LABELS).predict(["A fine day."])
     assert lm.seen == [("A fine day. This text is about", f" {label}.") for label in LABELS]
     each = [math.exp(-10 / 5), math.exp(-12 / 11)]  # " red." has 5 characters, " dark blue." 11
-    assert found.label == "dark blue"  # more expensive, but not per character
-    assert list(found.probabilities.values()) == pytest.approx([p / sum(each) for p in each])
+    assert prediction.label == "dark blue"  # more expensive, but not per character
+    assert list(prediction.probabilities.values()) == pytest.approx([p / sum(each) for p in each])
 
 
 def test_calibration_subtracts_each_labels_prior_score() -> None:
     """After the text red costs 4 and blue 5; red alone costs 3, so the text is evidence against it."""
     costs = {(True, True): 4.0, (True, False): 5.0, (False, True): 3.0, (False, False): 9.0}
     lm = Fixed(lambda given, text: costs["text:" in given, "red" in text])
-    (found,) = ZeroShotClassifier(lm, LABELS, calibrate=True).predict(["text: one"])
+    (prediction,) = ZeroShotClassifier(lm, LABELS, calibrate=True).predict(["text: one"])
     odds = [math.exp(3 - 4), math.exp(9 - 5)]
-    assert list(found.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds])
+    assert list(prediction.probabilities.values()) == pytest.approx([p / sum(odds) for p in odds])
     assert ("This text is about", " red.") in lm.seen
 
 
@@ -70,41 +70,43 @@ def test_template_with_text_placeholder_inserts_the_text() -> None:
 
 def test_template_with_second_placeholder_needs_pairs() -> None:
     lm = Fixed(lambda given, text: 1.0)
-    asked = ZeroShotClassifier(lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")])
-    assert asked.is_pair
-    asked.predict([("has {second}", "b {text}")])
+    classifier = ZeroShotClassifier(
+        lm, LABELS, "{second} / {text} = {label}", calibrate=True, solved=[(("c", "d"), "red")]
+    )
+    assert classifier.is_pair
+    classifier.predict([("has {second}", "b {text}")])
     assert lm.seen[0] == ("d / c = red\n\nb {text} / has {second} =", " red")
     assert lm.seen[2] == ("d / c = red\n\n/  =", " red")
     with pytest.raises(NextwordError):
-        asked.predict("alone")
+        classifier.predict("alone")
     for odd in ("alone", None, ("a", None)):
         with pytest.raises(InvalidSetting) as error:
-            asked.predict([odd])  # type: ignore[list-item]
+            classifier.predict([odd])  # type: ignore[list-item]
         assert error.value.value == odd
 
 
 @pytest.mark.parametrize("slug", ["lstm", "gpt1", "xlnet", "elmo"])
 def test_scores_of_causal_model_equal_its_log_likelihood(tmp_path: Path, slug: str) -> None:
     lm = nextword.load(make_run(tmp_path / slug, slug), device="cpu")
-    found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
+    result = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
     for i, text in enumerate(TEXTS):
         for j, label in enumerate(LABELS):
             score = lm.score(f" {label} .", f"{text} it is")
-            assert found[i, j] == pytest.approx(-score.nats / score.tokens, abs=1e-4)
+            assert result[i, j] == pytest.approx(-score.nats / score.tokens, abs=1e-4)
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
 def test_scores_of_masked_model_equal_its_pseudo_likelihood(tmp_path: Path, slug: str) -> None:
     lm = nextword.load(make_run(tmp_path / slug, slug), device="cpu")
-    found = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS[:1])
+    result = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS[:1])
     text = f"{TEXTS[0]} it is red"
     ids = lm.tokenizer.encode(text).ids
     (nats,) = lm.token_nats([ids])
     mine = lm.tokenizer.encode(text).spans[:, 1] > len(text) - 4
-    assert found[0, 0] == pytest.approx(-nats[mine].mean(), abs=1e-4)
+    assert result[0, 0] == pytest.approx(-nats[mine].mean(), abs=1e-4)
 
 
-def translator(marks: int) -> Seq2SeqLM:
+def make_translator(marks: int) -> Seq2SeqLM:
     spec = {"kind": "unigram", "size": 80, **({"sentinels": marks} if marks else {})}
     tokenizer = train_tokenizer(spec, [" ".join(FILLER) + " red dark blue it is ."] * 20)
     torch.manual_seed(4)
@@ -112,7 +114,7 @@ def translator(marks: int) -> Seq2SeqLM:
     return Seq2SeqLM(T5(config, vocabulary(tokenizer)), tokenizer)
 
 
-def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
+def compute_step_nats(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
     """Compute −log p of each target token, step by step."""
     last, state = lm._read_prompts([source])
     costs = []
@@ -124,29 +126,29 @@ def steps(lm: Seq2SeqLM, source: list[int], target: list[int]) -> list[float]:
 
 
 def test_scores_of_seq2seq_model_equal_cost_of_generating_the_label() -> None:
-    lm = translator(0)
-    found = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS)
+    lm = make_translator(0)
+    result = ZeroShotClassifier(lm, LABELS, "it is {label}").scores(TEXTS)
     source = [*lm.tokenizer.encode(f"{TEXTS[1]} it is").ids.tolist(), lm.end]
     target = [*lm.tokenizer.encode("red").ids.tolist(), lm.end]
     with torch.no_grad():
-        assert found[1, 0] == pytest.approx(-np.mean(steps(lm, source, target)), abs=1e-4)
+        assert result[1, 0] == pytest.approx(-np.mean(compute_step_nats(lm, source, target)), abs=1e-4)
 
 
 def test_scores_of_span_infilling_model_equal_cost_of_filling_in_the_label() -> None:
-    lm = translator(4)
+    lm = make_translator(4)
     lm.fills_spans = True
-    found = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
+    result = ZeroShotClassifier(lm, LABELS, "it is {label} .").scores(TEXTS)
     first, second = lm.sentinels[:2]
     encode = lm.tokenizer.encode
     source = [*encode(f"{TEXTS[0]} it is").ids.tolist(), first, *encode(" .").ids.tolist(), lm.end]
     with torch.no_grad():
-        costs = steps(lm, source, [first, *encode("red").ids.tolist(), second])
-    assert found[0, 0] == pytest.approx(-np.mean(costs[1:]), abs=1e-4)
+        costs = compute_step_nats(lm, source, [first, *encode("red").ids.tolist(), second])
+    assert result[0, 0] == pytest.approx(-np.mean(costs[1:]), abs=1e-4)
 
 
 def test_softmax_of_infinite_costs_gives_zero_probability() -> None:
-    found = softmax(np.array([[-math.inf, -1.0], [-math.inf, -math.inf], [0.0, 0.0]]))
-    np.testing.assert_allclose(found, [[0, 1], [0.5, 0.5], [0.5, 0.5]])
+    result = softmax(np.array([[-math.inf, -1.0], [-math.inf, -math.inf], [0.0, 0.0]]))
+    np.testing.assert_allclose(result, [[0, 1], [0.5, 0.5], [0.5, 0.5]])
 
 
 def test_predict_notes_unknown_label_words_and_truncated_texts(tmp_path: Path) -> None:
@@ -201,15 +203,15 @@ def test_few_shot_examples_precede_every_text_in_the_same_template() -> None:
 
 def test_draw_shots_balances_classes() -> None:
     texts, labels = [f"t{i}" for i in range(40)], ["a"] * 30 + ["b"] * 8 + ["c"] * 2
-    found = draw_shots(texts, labels, 9, seed=3)
+    results = draw_shots(texts, labels, 9, seed=3)
     assert (
-        sorted(label for _, label in found) == ["a"] * 4 + ["b"] * 3 + ["c"] * 2
-        or sorted(label for _, label in found) == ["a"] * 3 + ["b"] * 4 + ["c"] * 2
+        sorted(label for _, label in results) == ["a"] * 4 + ["b"] * 3 + ["c"] * 2
+        or sorted(label for _, label in results) == ["a"] * 3 + ["b"] * 4 + ["c"] * 2
     )
-    assert all(labels[texts.index(text)] == label for text, label in found)
-    assert len(set(found)) == 9
-    assert found == draw_shots(texts, labels, 9, seed=3)
-    assert found != draw_shots(texts, labels, 9, seed=4)
+    assert all(labels[texts.index(text)] == label for text, label in results)
+    assert len(set(results)) == 9
+    assert results == draw_shots(texts, labels, 9, seed=3)
+    assert results != draw_shots(texts, labels, 9, seed=4)
     assert len(draw_shots(texts, labels, 99, seed=0)) == 40
 
 

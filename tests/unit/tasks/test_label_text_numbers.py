@@ -79,10 +79,10 @@ def test_nearest_strings_of_sts_b_equal_t5(shared: Path, monkeypatch: pytest.Mon
 )
 def test_default_step_gives_at_most_27_distinct_strings(labels: list[str], step: str) -> None:
     assert default_step(labels) == Decimal(step)
-    found = number_strings(labels)
-    assert 2 <= len(found) <= 27
-    assert len(set(found)) == len(found)
-    assert "e" not in "".join(found).lower()
+    result = number_strings(labels)
+    assert 2 <= len(result) <= 27
+    assert len(set(result)) == len(result)
+    assert "e" not in "".join(result).lower()
 
 
 def test_number_strings_have_the_decimals_of_the_step() -> None:

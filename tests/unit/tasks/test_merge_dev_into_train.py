@@ -16,7 +16,7 @@ SENTENCES = [("Anna sees Rome", "B-PER O B-LOC"), ("Rome sleeps", "B-LOC O"), ("
 LATE = ("Opel pays", "B-ORG O")  # a tag that only dev has
 
 
-def tagged(folder: Path) -> Path:
+def write_tags(folder: Path) -> Path:
     folder.mkdir()
     for name, some in (("train", SENTENCES * 8), ("dev", [*SENTENCES, LATE]), ("test", SENTENCES)):
         rows = ("\n".join(f"{w} {t}" for w, t in zip(a.split(), b.split(), strict=True)) for a, b in some)
@@ -25,7 +25,7 @@ def tagged(folder: Path) -> Path:
 
 
 def test_merge_dev_into_train_adds_tagged_sentences_and_labels(tmp_path: Path) -> None:
-    before = read_tags(str(tagged(tmp_path / "names")))
+    before = read_tags(str(write_tags(tmp_path / "names")))
     after = before.merge_dev_into_train()
     assert after.splits["train"].sentences == [*before.splits["train"].sentences, *before.splits["dev"].sentences]
     assert after.splits["dev"] == before.splits["dev"]
@@ -48,18 +48,18 @@ def test_merge_dev_into_train_works_for_texts_and_mixed_data_sets(tmp_path: Path
     assert len(after.splits["train"]) == 40 == len(before.splits["train"]) + len(before.splits["dev"])
     assert sorted(after.splits["train"].texts) == sorted(f"a text {i}" for i in range(40))
     both = read_text_data(" + ".join(names)).merge_dev_into_train()
-    assert [len(one.splits["train"]) for one in both.sets] == [40, 40]
+    assert [len(item.splits["train"]) for item in both.sets] == [40, 40]
 
 
 def test_merged_run_keeps_the_last_weights_and_resumes(tmp_path: Path) -> None:
-    data = str(tagged(tmp_path / "names"))
+    data = str(write_tags(tmp_path / "names"))
     changes = ["task.merge_dev_into_train=true", "phase.0.steps=6", "phase.0.validate_every=2", "phase.0.keep=best"]
     plan = make_plan("tagger/tiny", "", data, changes=changes, device="cpu")
     assert plan.recipe.phases[0].keep == "last"
     assert len(plan.examples["train"]) == 8 * 3 + 4
-    found = transfer.run("tagger/tiny", "", data, tmp_path / "run", changes=changes, device="cpu")
-    assert found.results[0]["examples"]["train"] == 28
-    assert DEV_IS_TRAINED_ON in found.results[0]["notes"]
+    outcome = transfer.run("tagger/tiny", "", data, tmp_path / "run", changes=changes, device="cpu")
+    assert outcome.results[0]["examples"]["train"] == 28
+    assert DEV_IS_TRAINED_ON in outcome.results[0]["notes"]
     again, _ = transfer.resume(tmp_path / "run", "cpu")
     assert len(again.examples["train"]) == 28
     assert again.fingerprint == plan.fingerprint
@@ -68,7 +68,11 @@ def test_merged_run_keeps_the_last_weights_and_resumes(tmp_path: Path) -> None:
 def test_merge_dev_with_incompatible_setting_raises(tmp_path: Path) -> None:
     with pytest.raises(InvalidSetting) as error:
         make_plan(
-            "tagger/tiny", "", str(tagged(tmp_path / "names")), changes=["task.merge_dev_into_train=1"], device="cpu"
+            "tagger/tiny",
+            "",
+            str(write_tags(tmp_path / "names")),
+            changes=["task.merge_dev_into_train=1"],
+            device="cpu",
         )
     assert error.value.key == "task.merge_dev_into_train"
     with pytest.raises(Unsupported, match="question_answering"):

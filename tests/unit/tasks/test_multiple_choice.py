@@ -47,7 +47,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def race(folder: Path) -> None:
+def write_race(folder: Path) -> None:
     for split in ("train", "dev", "test"):
         for part, numbers in (("middle", (10, 2)), ("high", (7,))):
             for number in numbers:
@@ -56,7 +56,7 @@ def race(folder: Path) -> None:
 
 
 def test_race_reads_passages_in_numerical_order(home: Path) -> None:
-    race(home / "race/RACE")
+    write_race(home / "race/RACE")
     data = read_one("RACE")
     assert (data.kind, data.frame, data.metrics, data.labels) == ("multiple_choice", "choose", ("accuracy",), ())
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 6, "dev": 6, "test": 6}
@@ -91,7 +91,7 @@ def test_race_with_malformed_passage_raises_with_its_file(tmp_path: Path, change
     assert error.value.path == str(tmp_path / "high/3.txt")
 
 
-def stories(n: int) -> list[list[str]]:
+def make_stories(n: int) -> list[list[str]]:
     return [
         [f"id{i}", f"Ann {i} woke.", "She ate.", "She ran. ", "It rained.", "She got wet.", "She flew.", "1"]
         for i in range(n)
@@ -100,8 +100,8 @@ def stories(n: int) -> list[list[str]]:
 
 def test_story_cloze_trains_on_its_validation_stories(home: Path) -> None:
     (home / "story-cloze").mkdir()
-    write_table(home / "story-cloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv", STORY, stories(40))
-    write_table(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY, stories(5))
+    write_table(home / "story-cloze/cloze_test_val__spring2016 - cloze_test_ALL_val.csv", STORY, make_stories(40))
+    write_table(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY, make_stories(5))
     data = read_one("story-cloze")
     assert {split: len(rows) for split, rows in data.splits.items()} == {"train": 36, "dev": 4, "test": 5}
     assert any("4 of 40" in note for note in data.notes)
@@ -111,11 +111,11 @@ def test_story_cloze_trains_on_its_validation_stories(home: Path) -> None:
     assert rows.choices == [("She got wet.", "She flew.")] * 5
     assert rows.labels == ["0"] * 5
     assert rows.ids == [f"id{i}" for i in range(5)]
-    blind = [row[:-1] for row in stories(5)]
+    blind = [row[:-1] for row in make_stories(5)]
     write_table(home / "story-cloze/cloze_test_test__spring2016 - cloze_test_ALL_test.csv", STORY[:-1], blind)
     kept_back = read_one("story-cloze").splits["test"]  # as in 2018
     assert kept_back == replace(rows, labels=None)
-    bad = write_table(home / "bad.csv", STORY, [[*stories(1)[0][:-1], "3"]])
+    bad = write_table(home / "bad.csv", STORY, [[*make_stories(1)[0][:-1], "3"]])
     with pytest.raises(DataError, match="AnswerRightEnding is '3'") as error:
         read_multiple_choice(bad)
     assert (error.value.path, error.value.line) == (str(bad), 1)
@@ -153,9 +153,9 @@ def test_multiple_choice_table_is_recognized(tmp_path: Path) -> None:
     data = read_one(str(write_table(tmp_path / "a.csv", header, rows)))
     assert data.kind == "multiple_choice"
     assert data.columns == Columns("context", "question", "label")
-    found = concatenate_rows([data.splits["train"], data.splits["dev"]])
-    assert found.choices is not None
-    assert set(zip(found.choices, found.labels or (), strict=True)) == {
+    result = concatenate_rows([data.splits["train"], data.splits["dev"]])
+    assert result.choices is not None
+    assert set(zip(result.choices, result.labels or (), strict=True)) == {
         (("nought", "one"), "1"),
         (("a", "b", "c"), "2"),
     }
@@ -196,10 +196,10 @@ def test_choose_held_out_distinguishes_rows_by_their_candidates() -> None:
     """Examples differ even if their contexts are equal or empty."""
     rows = Rows([""] * 50, None, ["0"] * 50, choices=[(str(i), "x") for i in range(50)])
     assert len(choose_held_out(rows)) == 5
-    assert multiple_choice_rows(read_table_of(rows))[0].choices == rows.choices
+    assert multiple_choice_rows(to_table(rows))[0].choices == rows.choices
 
 
-def read_table_of(rows: Rows) -> Any:
+def to_table(rows: Rows) -> Any:
     from nextword.data.tables import Table
 
     cells = [[text, *some, "0"] for text, some in zip(rows.texts, rows.choices or (), strict=True)]
@@ -211,7 +211,7 @@ def read_table_of(rows: Rows) -> Any:
 TEXTS = ["the old king went far", "a new house", "queen saw river"]
 
 
-def made(slug: str) -> tuple[Any, Any]:
+def make_network(slug: str) -> tuple[Any, Any]:
     tokenizer = train_tokenizer(SPECS[slug], [*TEXTS, "? yes no"] * 5)
     cls = model_class(slug)
     torch.manual_seed(0)
@@ -219,19 +219,19 @@ def made(slug: str) -> tuple[Any, Any]:
     return add_missing_tokens(network).eval(), tokenizer
 
 
-def frame_of(text: Any, i: int) -> list[int]:
+def select_frame(text: Any, i: int) -> list[int]:
     return text.ids[text.starts[i] : text.starts[i + 1]].tolist()
 
 
 def test_encode_choices_frames_candidates_as_the_papers() -> None:
     """BERT joins the question to the candidate, GPT to the context before the delimiter."""
     for slug in ("bert", "gpt1"):
-        network, tokenizer = made(slug)
+        network, tokenizer = make_network(slug)
         context, question, first, second = map(tokenizer.encode, ("the old king", "went far ?", "a house", "river"))
         text, cut = encode_choices(network, tokenizer, ["the old king"], ["went far ?"], [("a house", "river")])
         assert (cut, len(text), text.counts.tolist()) == (0, 1, [2])
         for i, answer in enumerate((first, second)):
-            row = frame_of(text, i)
+            row = select_frame(text, i)
             if slug == "bert":
                 cls, sep = (tokenizer.special[name] for name in ("[CLS]", "[SEP]"))
                 assert row == [cls, *context.ids, sep, *question.ids, *answer.ids, sep]
@@ -241,7 +241,7 @@ def test_encode_choices_frames_candidates_as_the_papers() -> None:
 
 
 def test_encode_choices_truncates_the_context_and_keeps_the_candidate() -> None:
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     long = " ".join(["king"] * 40)
     text, cut = encode_choices(
         network, tokenizer, [long, "king"], ["went far ?", ""], [("a house", "river")] * 2, length=16
@@ -249,15 +249,17 @@ def test_encode_choices_truncates_the_context_and_keeps_the_candidate() -> None:
     assert cut == 1
     ids = {word: int(tokenizer.encode(word).ids[0]) for word in ("king", "river", "house")}
     for i in (0, 1):
-        row = frame_of(text, i)
+        row = select_frame(text, i)
         assert len(row) == 16
         assert ids["house" if i == 0 else "river"] in row
     both = [
-        encode_choices(made("gpt1")[0], made("gpt1")[1], [long], ["went far ?"], [("a house", "river")], length=16)[0]
+        encode_choices(
+            make_network("gpt1")[0], make_network("gpt1")[1], [long], ["went far ?"], [("a house", "river")], length=16
+        )[0]
     ]
-    question = made("gpt1")[1].encode("went far ?").ids.tolist()
-    row = frame_of(both[0], 0)
-    at = row.index(len(made("gpt1")[1]) + 1)  # the delimiter
+    question = make_network("gpt1")[1].encode("went far ?").ids.tolist()
+    row = select_frame(both[0], 0)
+    at = row.index(len(make_network("gpt1")[1]) + 1)  # the delimiter
     assert row[at - len(question) : at] == question  # the context was truncated
 
 
@@ -265,20 +267,20 @@ def test_encode_choices_truncates_the_context_and_keeps_the_candidate() -> None:
 @pytest.mark.parametrize("pooling", ["auto", "mean"])
 def test_choice_scores_equal_scores_of_single_candidates(slug: str, pooling: str) -> None:
     """Also with different numbers of candidates, packed or padded."""
-    network, tokenizer = made(slug)
+    network, tokenizer = make_network(slug)
     headed = ChoiceHead(network, TextHeadConfig(frame="choose", pooling=pooling, dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
     offered = [("a house", "river", "king"), ("queen", "old"), ("far", "new", "went", "saw")]
     text, _ = encode_choices(network, tokenizer, TEXTS, ["went ?", "", "far ?"], offered, np.array([2, 0, 3]))
     assert text.most == 4
     with torch.no_grad():
-        said = headed(ChoiceBatches().batch(text, np.array([2, 0, 1]), 0))
-        assert said.shape == (3, 4)
-        assert torch.isneginf(said).sum().item() == 1 + 2
-        for row, i in zip(said, (2, 0, 1), strict=True):
+        logits = headed(ChoiceBatches().batch(text, np.array([2, 0, 1]), 0))
+        assert logits.shape == (3, 4)
+        assert torch.isneginf(logits).sum().item() == 1 + 2
+        for row, i in zip(logits, (2, 0, 1), strict=True):
             for k, answer in enumerate(offered[i]):
-                asked = (["went ?", "", "far ?"][i],)
-                single, _ = encode_choices(network, tokenizer, [TEXTS[i]], asked, [(answer, answer)])
+                inputs = (["went ?", "", "far ?"][i],)
+                single, _ = encode_choices(network, tokenizer, [TEXTS[i]], inputs, [(answer, answer)])
                 alone = headed(ChoiceBatches().batch(single, np.array([0]), 0))[0, 0]
                 torch.testing.assert_close(row[k], alone, rtol=1e-4, atol=1e-5)
         batch = ChoiceBatches().batch(text, np.array([0, 1]), 0)
@@ -288,14 +290,14 @@ def test_choice_scores_equal_scores_of_single_candidates(slug: str, pooling: str
 
 
 def test_choice_examples_first_returns_a_prefix() -> None:
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     text, _ = encode_choices(network, tokenizer, TEXTS, None, [("a", "b", "c"), ("d", "e"), ("f", "g")], np.arange(3))
     some = text.take(np.array([2, 0]))
     assert some.counts.tolist() == [2, 3]
     assert some.labels.tolist() == [2, 0]
     assert some.most == text.most == 3  # the width of the output stays
-    assert frame_of(some, 0) == frame_of(text, 5)
-    assert frame_of(some, 4) == frame_of(text, 2)
+    assert select_frame(some, 0) == select_frame(text, 5)
+    assert select_frame(some, 4) == select_frame(text, 2)
     assert some.lengths.tolist() == text.lengths[[2, 0]].tolist()
     assert text.first(None) is text
     assert len(text.first(1)) == 1
@@ -303,7 +305,7 @@ def test_choice_examples_first_returns_a_prefix() -> None:
 
 
 def test_choice_head_with_pair_classifier_raises() -> None:
-    network, _ = made("bert")
+    network, _ = make_network("bert")
     with pytest.raises(InvalidSetting) as error:
         ChoiceHead(network, TextHeadConfig(frame="choose", classifier="biattentive"))
     assert error.value.key == "task.classifier"

@@ -41,18 +41,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def data_of(place: Path, *names: str) -> str:
+def join_data(place: Path, *names: str) -> str:
     return " + ".join(str(place / f"{name}.csv") for name in names or NAMES)
 
 
-def moved(place: Path, name: str, slug: str = "bert", recipe: str = "bert/finetune", **options: Any) -> Outcome:
+def finetune(place: Path, name: str, slug: str = "bert", recipe: str = "bert/finetune", **options: Any) -> Outcome:
     changes = [*QUICK, *options.pop("changes", ())]
-    return transfer.run(recipe, place / slug, data_of(place), place / name, changes=changes, device="cpu", **options)
+    return transfer.run(recipe, place / slug, join_data(place), place / name, changes=changes, device="cpu", **options)
 
 
 @pytest.fixture(scope="module")
-def whole(place: Path) -> Outcome:
-    return moved(place, "whole", changes=["phase.0.epochs=6"])
+def full_outcome(place: Path) -> Outcome:
+    return finetune(place, "whole", changes=["phase.0.epochs=6"])
 
 
 def test_task_probabilities_are_proportional_to_size_to_the_power_mix() -> None:
@@ -65,21 +65,21 @@ def test_task_probabilities_are_proportional_to_size_to_the_power_mix() -> None:
 
 
 def test_batch_depends_only_on_seed_and_step(place: Path) -> None:
-    plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
+    plan = make_plan("bert/finetune", place / "bert", join_data(place), changes=QUICK, device="cpu")
     train = plan.examples["train"]
     assert isinstance(train, MixedExamples)
     assert [len(part) for part in train.parts] == [270, 180, 90]
     objective = MultitaskObjective(plan.recipe.phases[0].batches, mixing_power=0.5)
     assert objective.batches_per_epoch(train) == 17 + 12 + 6
-    found = list(islice(objective.batches(train, 3, 0), 60))
-    assert [batch.task_index for batch in found] == list(islice(draw_tasks(train, 3, 0.5), 60))
-    assert set(Counter(batch.task_index for batch in found)) == {0, 1, 2}
-    for batch in found:
+    results = list(islice(objective.batches(train, 3, 0), 60))
+    assert [batch.task_index for batch in results] == list(islice(draw_tasks(train, 3, 0.5), 60))
+    assert set(Counter(batch.task_index for batch in results)) == {0, 1, 2}
+    for batch in results:
         assert batch.targets.is_floating_point() == (batch.task_index == 2)
     for step in (1, 17, 40):
         later = next(iter(objective.batches(train, 3, step)))
-        assert later.task_index == found[step].task_index
-        assert torch.equal(later.inputs.ids, found[step].inputs.ids)
+        assert later.task_index == results[step].task_index
+        assert torch.equal(later.inputs.ids, results[step].inputs.ids)
     sizes = [
         sum(len(batch.targets) for batch in objective.validation_batches(plan.examples["dev"]) if batch.task_index == i)
         for i in range(3)
@@ -90,7 +90,7 @@ def test_batch_depends_only_on_seed_and_step(place: Path) -> None:
 @pytest.mark.parametrize("slug", ["bert", "roberta"])
 def test_each_head_predicts_and_trains_as_if_alone(place: Path, slug: str) -> None:
     """Each head of RoBERTa has its own dense layer; heads of BERT share its pooler."""
-    plan = make_plan("bert/finetune", place / slug, data_of(place), changes=QUICK, device="cpu")
+    plan = make_plan("bert/finetune", place / slug, join_data(place), changes=QUICK, device="cpu")
     network = build_model(plan.recipe, plan.tokenizer)
     assert isinstance(network, MultitaskHead)
     objective = MultitaskObjective(plan.recipe.phases[0].batches)
@@ -118,16 +118,16 @@ def test_each_head_predicts_and_trains_as_if_alone(place: Path, slug: str) -> No
     assert own == ({"out", "dense"} if slug == "roberta" else {"out"})
 
 
-def test_report_has_the_balance_of_each_task(place: Path, whole: Outcome) -> None:
+def test_report_has_the_balance_of_each_task(place: Path, full_outcome: Outcome) -> None:
     page = (place / "whole/report.html").read_text().split('id="classes"')[1].split("<section")[0]
     assert page.count("Share of training") == 2  # regression has no classes
     shares = [read_text_data(str(place / f"{name}.csv")).balance for name in NAMES[:2]]
-    said = re.findall(r"(\d+\.\d)\u00a0%", page)
-    assert said == [f"{100 * share:.1f}" for one in shares for share in one.values()]
+    percentages = re.findall(r"(\d+\.\d)\u00a0%", page)
+    assert percentages == [f"{100 * share:.1f}" for item in shares for share in item.values()]
 
 
 def test_balance_of_fraction_counts_the_drawn_rows(place: Path) -> None:
-    plan = make_plan("bert/finetune", place / "bert", data_of(place), changes=QUICK, device="cpu")
+    plan = make_plan("bert/finetune", place / "bert", join_data(place), changes=QUICK, device="cpu")
     learnt = plan.task.sample(plan.examples["train"], 0.1, 7)
     balances = plan.data.balances(0.1, 7)
     for name, part in list(zip(plan.data.names, learnt.parts, strict=True))[:2]:
@@ -135,8 +135,8 @@ def test_balance_of_fraction_counts_the_drawn_rows(place: Path) -> None:
     assert balances[plan.data.names[2]] == {}
 
 
-def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, whole: Outcome) -> None:
-    result = whole.results[0]
+def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, full_outcome: Outcome) -> None:
+    result = full_outcome.results[0]
     files = [str(place / f"{name}.csv") for name in NAMES]
     assert result["metric"] == "mean"
     assert list(result["dev"]) == ["mean", *files]
@@ -149,11 +149,11 @@ def test_multitask_run_saves_loads_and_predicts_every_task(place: Path, whole: O
     assert model.can == {"predict", "embed"}
     assert model.predict(["the red house", "an old blue king"], task="color")[0].label == "red"
     assert model.predict([("a red", "the blue")], task="pair.csv")[0].label == "blue"
-    one = model.of(files[2]).predict(["red red red red the", "the old king"])
-    assert one[0].value > one[1].value + 1
+    first = model.of(files[2]).predict(["red red red red the", "the old king"])
+    assert first[0].value > first[1].value + 1
     dev = read_text_data(files[0]).splits["dev"]
-    said = [p.label for p in model.predict(dev.texts, task=files[0])]
-    assert np.mean([a == b for a, b in zip(said, dev.labels, strict=True)]) == result["dev"][files[0]]
+    predictions = [p.label for p in model.predict(dev.texts, task=files[0])]
+    assert np.mean([a == b for a, b in zip(predictions, dev.labels, strict=True)]) == result["dev"][files[0]]
     assert model.embed(["red"]).shape == (1, 32)
     for name in ("taste", ""):
         with pytest.raises(UnknownName) as error:
@@ -171,9 +171,9 @@ def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe:
         "task.dropout=0.1",
         "phase.0.objective.mixing_power=0.5",
     ]
-    moved(place, f"{slug}-through", **options)
-    asked = iter([False] * 4 + [True])
-    assert moved(place, f"{slug}-cut", stop=lambda: next(asked), **options).interrupted
+    finetune(place, f"{slug}-through", **options)
+    calls = iter([False] * 4 + [True])
+    assert finetune(place, f"{slug}-cut", stop=lambda: next(calls), **options).interrupted
     plan, events = transfer.resume(place / f"{slug}-cut", "cpu")
     assert isinstance(plan.data, MixedTextDataset)
     assert list(events)[-1].kind == "end"
@@ -184,7 +184,7 @@ def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe:
 
 
 def test_multitask_run_with_seeds_and_fraction_trains(place: Path) -> None:
-    outcome = moved(place, "seeds", slug="lstm", seeds=2, changes=["phase.0.steps=2", "task.train_fraction=0.5"])
+    outcome = finetune(place, "seeds", slug="lstm", seeds=2, changes=["phase.0.steps=2", "task.train_fraction=0.5"])
     assert len(outcome.values()) == 2
     assert outcome.interval is not None
     assert outcome.results[0]["examples"]["train"] == 270
@@ -192,12 +192,12 @@ def test_multitask_run_with_seeds_and_fraction_trains(place: Path) -> None:
 
 
 def test_multitask_with_invalid_input_raises(place: Path) -> None:
-    twice = data_of(place, "color", "color")
+    twice = join_data(place, "color", "color")
     with pytest.raises(InvalidSetting) as error:
         read_text_data(twice)
     assert error.value.value == twice
     with pytest.raises(InvalidSetting) as error:
-        read_text_data(data_of(place), transfer.Columns("text"))
+        read_text_data(join_data(place), transfer.Columns("text"))
     assert error.value.key == "columns"
     with pytest.raises(UnknownName, match=r"nothing.csv"):
         read_text_data(f"{place / 'color.csv'} + {place / 'nothing.csv'}")

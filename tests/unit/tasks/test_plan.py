@@ -19,11 +19,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     make_run(folder / "bert")
     write_table(folder / "color.csv", ["text", "label"], draw_color_texts(40))
     write_table(folder / "pair.csv", ["text", "second", "label"], draw_color_pairs(40))
-    asked = [(f"who is {i} ?", f"the king {i} is far", f"king {i}") for i in range(40)]
-    write_table(folder / "asked.csv", ["question", "context", "answer"], asked)
+    inputs = [(f"who is {i} ?", f"the king {i} is far", f"king {i}") for i in range(40)]
+    write_table(folder / "asked.csv", ["question", "context", "answer"], inputs)
     (folder / "european.csv").write_text((folder / "asked.csv").read_text().replace(",", ";"))
-    said = [(f"the old house {i}", "the king", "a queen", i % 2) for i in range(40)]
-    write_table(folder / "ends.csv", ["context", "ending0", "ending1", "label"], said)
+    outputs = [(f"the old house {i}", "the king", "a queen", i % 2) for i in range(40)]
+    write_table(folder / "ends.csv", ["context", "ending0", "ending1", "label"], outputs)
     qas = [{"id": str(i), "question": "who ?", "answers": [{"text": "king", "answer_start": 4}]} for i in range(3)]
     squad = {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": "the king", "qas": qas}]}]}
     (folder / "squad.json").write_text(json.dumps(squad))
@@ -60,8 +60,8 @@ def test_recognize_file_returns_its_task(name: str, kind: str, place: Path) -> N
 
 
 def test_recognize_name_returns_its_task() -> None:
-    found = {name: recognize(name) for name in ("RTE", "SWAG", "squad", "conll2003", "wikitext-2", "nothing")}
-    assert found == {
+    results = {name: recognize(name) for name in ("RTE", "SWAG", "squad", "conll2003", "wikitext-2", "nothing")}
+    assert results == {
         "RTE": "classification",
         "SWAG": "multiple_choice",
         "squad": "question_answering",
@@ -90,10 +90,10 @@ def test_recognize_name_returns_its_task() -> None:
 )
 def test_error_recommends_a_recipe_for_the_data(recipe: str, name: str, fits: str, place: Path) -> None:
     source = "" if recipe == "tagger/tiny" else place / "bert"
-    with pytest.raises(NextwordError) as told:
+    with pytest.raises(NextwordError) as error:
         resolve(recipe, source, str(place / name), device="cpu")
-    assert f"nextword transfer {fits} --from RUN --data {place / name}" in str(told.value)
-    assert recipe in str(told.value)
+    assert f"nextword transfer {fits} --from RUN --data {place / name}" in str(error.value)
+    assert recipe in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def test_named_columns_of_a_question_table_make_pairs(place: Path) -> None:
     file = str(write_table(place / "yes.csv", ["question", "passage", "answer"], rows))
     with pytest.raises(NextwordError, match="bert/span"):
         resolve("bert/finetune", place / "bert", file, device="cpu")
-    found = resolve("bert/finetune", place / "bert", file, Columns("passage", "question", "answer"), device="cpu")
-    assert found.data.labels == ("no", "yes")
+    plan = resolve("bert/finetune", place / "bert", file, Columns("passage", "question", "answer"), device="cpu")
+    assert plan.data.labels == ("no", "yes")
     with pytest.raises(NextwordError, match="'reply'"):  # the original error, without advice
         resolve("bert/finetune", place / "bert", file, Columns("passage", "question", "reply"), device="cpu")
     with pytest.raises(InvalidSetting, match="bert/tag"):

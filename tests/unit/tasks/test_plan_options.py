@@ -34,7 +34,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def moved(place: Path, out: Path, slug: str = "bert", data: str = "color", changes: Any = (), **more: Any) -> Any:
+def finetune(place: Path, out: Path, slug: str = "bert", data: str = "color", changes: Any = (), **more: Any) -> Any:
     changes = [*QUICK, *changes]
     return transfer.run("bert/finetune", place / slug, str(place / f"{data}.csv"), out, changes=changes, **more)
 
@@ -44,7 +44,7 @@ def moved(place: Path, out: Path, slug: str = "bert", data: str = "color", chang
 
 def test_balanced_class_weights_follow_the_training_rows(place: Path, tmp_path: Path) -> None:
     heard: list[Any] = []
-    moved(
+    finetune(
         place,
         tmp_path / "w",
         data="rare",
@@ -63,14 +63,16 @@ def test_balanced_class_weights_follow_the_training_rows(place: Path, tmp_path: 
 
 def test_heavier_class_is_predicted_more_often(place: Path, tmp_path: Path) -> None:
     """The head learns class priors before it learns anything about the texts."""
-    said = []
+    outputs = []
     for name, weights in (("light", "{red=0.02}"), ("heavy", "{red=50.0}")):
         changes = [f"task.class_weights={weights}", "phase.0.steps=20", "phase.0.optimizer.rate=1e-2"]
-        moved(place, tmp_path / name, data="color", changes=changes)
-        found = nextword.load(tmp_path / name, device="cpu").predict([text for text, _ in draw_color_texts(40, 7)])
-        said.append(float(np.mean([one.probabilities["red"] for one in found])))
-    assert said[0] < 0.3
-    assert said[1] > 0.7
+        finetune(place, tmp_path / name, data="color", changes=changes)
+        predictions = nextword.load(tmp_path / name, device="cpu").predict(
+            [text for text, _ in draw_color_texts(40, 7)]
+        )
+        outputs.append(float(np.mean([prediction.probabilities["red"] for prediction in predictions])))
+    assert outputs[0] < 0.3
+    assert outputs[1] > 0.7
 
 
 @pytest.mark.parametrize(
@@ -84,14 +86,14 @@ def test_heavier_class_is_predicted_more_often(place: Path, tmp_path: Path) -> N
 )
 def test_invalid_option_raises_before_the_folder_exists(place: Path, data: str, change: str, key: str) -> None:
     with pytest.raises(InvalidSetting) as error:
-        moved(place, place / "no", data=data, changes=[change])
+        finetune(place, place / "no", data=data, changes=[change])
     assert error.value.key == key
     assert not (place / "no").exists()
 
 
 def test_weight_of_an_unknown_class_raises(place: Path) -> None:
     with pytest.raises(UnknownName) as error:
-        moved(place, place / "no", changes=["task.class_weights={green=2.0}"])
+        finetune(place, place / "no", changes=["task.class_weights={green=2.0}"])
     assert (error.value.name, error.value.known) == ("green", ("blue", "red"))
 
 
@@ -132,7 +134,7 @@ def test_reinit_layers_reinitializes_last_layers_by_seed_and_loads_the_rest(plac
         "phase.0.optimizer.weight_decay=0.0",
     ]
     for name, seed in (("a", 1), ("b", 1), ("c", 2)):
-        moved(place, tmp_path / name, changes=changes, seed=seed)
+        finetune(place, tmp_path / name, changes=changes, seed=seed)
     source = load_file(place / "bert/model.safetensors")
     a, b, c = (load_file(tmp_path / name / "model.safetensors") for name in "abc")
     anew = [name for name in source if not torch.allclose(a[name], source[name], atol=1e-9)]
@@ -150,9 +152,9 @@ def test_reinit_layers_reinitializes_last_layers_by_seed_and_loads_the_rest(plac
 def test_reinit_layers_of_networks_without_separate_layers_raises(place: Path, tmp_path: Path) -> None:
     for slug, name in (("lstm", "LSTM"), ("albert", "ALBERT")):
         with pytest.raises(InvalidSetting, match=name):
-            moved(place, tmp_path / slug, slug=slug, changes=["task.reinit_layers=1"])
+            finetune(place, tmp_path / slug, slug=slug, changes=["task.reinit_layers=1"])
     free = make_run(tmp_path / "free", "albert", sharing="none")
-    moved(
+    finetune(
         tmp_path,
         tmp_path / "out",
         slug=free.name,
@@ -166,7 +168,7 @@ def test_reinit_layers_of_networks_without_separate_layers_raises(place: Path, t
 
 def test_patience_stops_and_keeps_the_best_weights(place: Path, tmp_path: Path) -> None:
     changes = ["phase.0.epochs=40", "phase.0.patience=2", "phase.0.keep=best", "phase.0.schedule={kind='constant'}"]
-    outcome = moved(place, tmp_path / "out", changes=changes)
+    outcome = finetune(place, tmp_path / "out", changes=changes)
     checks = [line for line in RunFolder(tmp_path / "out").read_log() if line["event"] == "valid"]
     values = [line["accuracy"] for line in checks]
     assert outcome.results[0]["stopped"] == "patience"
@@ -176,5 +178,5 @@ def test_patience_stops_and_keeps_the_best_weights(place: Path, tmp_path: Path) 
     assert len(values) == values.index(max(values)) + 1 + 3  # more than two after the first best one
     assert outcome.mean == values[best]
     dev = read_one(str(place / "color.csv")).splits["dev"]
-    said = nextword.load(tmp_path / "out", device="cpu").predict(dev.texts)
-    assert np.mean([p.label == gold for p, gold in zip(said, dev.labels or [], strict=True)]) == values[best]
+    predictions = nextword.load(tmp_path / "out", device="cpu").predict(dev.texts)
+    assert np.mean([p.label == gold for p, gold in zip(predictions, dev.labels or [], strict=True)]) == values[best]

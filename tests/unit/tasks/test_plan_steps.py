@@ -16,13 +16,13 @@ from nextword.tasks.plan import note_few_steps
 VOCABULARY = Vocabulary(30, 1)
 
 
-def some(n: int) -> Examples:
+def make_examples(n: int) -> Examples:
     return Examples.from_frames([FramedText(np.array([1, 2, 3]), 2)] * n, labels=np.zeros(n, np.int64))
 
 
-def told(recipe: str, changes: Sequence[str], examples: int) -> list[str]:
+def list_notes(recipe: str, changes: Sequence[str], examples: int) -> list[str]:
     loaded = load_recipe(recipe, changes)
-    return note_few_steps(parse_task(loaded.task, recipe), loaded, some(examples), VOCABULARY)
+    return note_few_steps(parse_task(loaded.task, recipe), loaded, make_examples(examples), VOCABULARY)
 
 
 @pytest.mark.parametrize(
@@ -40,16 +40,16 @@ def told(recipe: str, changes: Sequence[str], examples: int) -> list[str]:
     ],
 )
 def test_few_steps_are_noted(recipe: str, changes: tuple[str, ...], examples: int, said: str) -> None:
-    found = told(recipe, changes, examples)
-    assert [one.partition(" in all")[0] for one in found] == ([said] if said else [])
+    results = list_notes(recipe, changes, examples)
+    assert [result.partition(" in all")[0] for result in results] == ([said] if said else [])
 
 
 def test_note_advises_smaller_batches_or_more_epochs() -> None:
-    (note,) = told("ulmfit/classify", [], 360)
+    (note,) = list_notes("ulmfit/classify", [], 360)
     assert note.endswith("ulmfit/few has smaller batches and more epochs")
-    (note,) = told("bert/finetune", [], 320)
+    (note,) = list_notes("bert/finetune", [], 320)
     change = f"phase.{load_recipe('bert/finetune').phases[0].name}.epochs=10"
     assert f"(--set 'phase.*.batches.rows=16' --set {change})" in note
-    assert told("bert/finetune", ["phase.*.batches.rows=16", change], 320) == []
-    (note,) = told("bert/finetune", ["phase.*.batches.rows=8"], 16)
+    assert list_notes("bert/finetune", ["phase.*.batches.rows=16", change], 320) == []
+    (note,) = list_notes("bert/finetune", ["phase.*.batches.rows=8"], 16)
     assert "phase.*.batches.rows" not in note

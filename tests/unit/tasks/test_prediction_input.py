@@ -19,8 +19,8 @@ def test_divergence_check_counts_all_tokens_of_a_label(tmp_path: Path) -> None:
     )
     long = "the old king went far to the new house and the queen saw a river in the"
     words = f"task.label_words={{ red = '{long} red', blue = '{long} blue' }}"
-    found = transfer.run("t5/finetune", run, data, tmp_path / "out", changes=[words, "phase.0.epochs=1"])
-    assert found.metric == "accuracy"
+    outcome = transfer.run("t5/finetune", run, data, tmp_path / "out", changes=[words, "phase.0.epochs=1"])
+    assert outcome.metric == "accuracy"
 
 
 def test_divergence_check_ignores_an_outlier_number(tmp_path: Path) -> None:

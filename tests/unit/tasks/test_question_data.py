@@ -53,25 +53,25 @@ SAMPLE: dict[str, Any] = {
 
 
 def test_read_squad_returns_questions_of_official_file(tmp_path: Path) -> None:
-    found = read_squad(write_json(tmp_path / "dev-v2.0.json", SAMPLE))
-    first, second = found.all
+    data = read_squad(write_json(tmp_path / "dev-v2.0.json", SAMPLE))
+    first, second = data.all
     assert (first.id, first.question, first.context) == ("a1", "Who won?", CONTEXT)
     assert first.answers == ("Denver", "Denver beat")
     assert first.place == (0, 6)
     assert second.answers == ()  # plausible answers do not count
     assert second.place is None
     assert not second.is_lost
-    assert found.has_unanswerable
-    assert found.is_labeled
-    assert (found.moved, found.absent) == ((), ())
+    assert data.has_unanswerable
+    assert data.is_labeled
+    assert (data.moved, data.absent) == ((), ())
 
 
 def test_read_squad_without_answers_is_unlabeled(tmp_path: Path) -> None:
     sample = copy.deepcopy(SAMPLE)
     del sample["data"][0]["paragraphs"][0]["qas"][0]["answers"]
-    found = read_squad(write_json(tmp_path / "test.json", sample))
-    assert found.all[0].answers is None
-    assert not found.is_labeled
+    data = read_squad(write_json(tmp_path / "test.json", sample))
+    assert data.all[0].answers is None
+    assert not data.is_labeled
 
 
 def test_locate_answer_searches_near_the_given_position() -> None:
@@ -108,9 +108,9 @@ def test_locate_answer_prefers_whole_words(context: str, answer: str, near: int 
 
 def test_misplaced_and_absent_answers_are_noted_and_kept(tmp_path: Path) -> None:
     content = make_squad(40)
-    qas = [one["qas"][0] for one in content["data"][0]["paragraphs"]]
-    for one in qas[:3]:
-        one["answers"][0]["answer_start"] += 1
+    qas = [paragraph["qas"][0] for paragraph in content["data"][0]["paragraphs"]]
+    for item in qas[:3]:
+        item["answers"][0]["answer_start"] += 1
     qas[5]["answers"][0]["text"] = "Seattle"
     data = read_questions(str(write_json(tmp_path / "mine.json", content)))
     assert sum(map(len, data.splits.values())) == 40
@@ -120,14 +120,14 @@ def test_misplaced_and_absent_answers_are_noted_and_kept(tmp_path: Path) -> None
     for split, count in moved.items():
         assert (f"{count} questions of {split} have an answer at another place" in notes) == (count > 0)
     assert "(q0-5)" in notes
-    lost = [one for some in data.splits.values() for one in some.all if one.is_lost]
-    assert [one.id for one in lost] == ["q0-5"]
+    lost = [item for some in data.splits.values() for item in some.all if item.is_lost]
+    assert [item.id for item in lost] == ["q0-5"]
 
 
 def test_absent_answers_are_noted_once(tmp_path: Path) -> None:
     content = make_squad(40)
-    for one in content["data"][0]["paragraphs"][:20]:
-        one["qas"][0]["answers"][0]["text"] = "Seattle"
+    for paragraph in content["data"][0]["paragraphs"][:20]:
+        paragraph["qas"][0]["answers"][0]["text"] = "Seattle"
     make_run(tmp_path / "bert")
     file = str(write_json(tmp_path / "mine.json", content))
     notes = make_plan("bert/span", tmp_path / "bert", file, device="cpu").notes
@@ -183,20 +183,20 @@ def test_read_question_file_of_invalid_json_raises(tmp_path: Path) -> None:
 
 def test_read_question_file_of_user_table_recognizes_columns(tmp_path: Path) -> None:
     rows = [("Who won?", CONTEXT, "Denver"), ("Who sang?", CONTEXT, ""), ("When?", CONTEXT, "2016")]
-    found, columns, table = read_question_file(write_table(tmp_path / "q.csv", ["question", "context", "answer"], rows))
+    data, columns, table = read_question_file(write_table(tmp_path / "q.csv", ["question", "context", "answer"], rows))
     assert columns == Columns("context", "question", "answer")
-    assert [one.answers for one in found.all] == [("Denver",), (), ("2016",)]
-    assert [one.place for one in found.all] == [(0, 6), None, (24, 28)]
-    assert [one.id for one in found.all] == ["0", "1", "2"]
+    assert [item.answers for item in data.all] == [("Denver",), (), ("2016",)]
+    assert [item.place for item in data.all] == [(0, 6), None, (24, 28)]
+    assert [item.id for item in data.all] == ["0", "1", "2"]
     assert table is not None
     same = write_table(
         tmp_path / "same.csv", ["id", "question", "context"], [("7", "who ?", "x"), ("7", "when ?", "x")]
     )
-    assert [one.id for one in read_question_file(same)[0].all] == ["0", "1"]  # ids that repeat are ignored
-    found, columns, _ = read_question_file(
+    assert [item.id for item in read_question_file(same)[0].all] == ["0", "1"]  # ids that repeat are ignored
+    data, columns, _ = read_question_file(
         write_table(tmp_path / "own.csv", ["q", "p", "a"], rows), required=Columns("p", "q", "a")
     )
-    assert [one.place for one in found.all] == [(0, 6), None, (24, 28)]
+    assert [item.place for item in data.all] == [(0, 6), None, (24, 28)]
     with pytest.raises(NextwordError, match=r"passage.*q, p, a"):
         read_question_file(tmp_path / "own.csv")
     with pytest.raises(NextwordError, match=r"'z'.*q, p, a"):
@@ -212,9 +212,9 @@ def test_read_json_lines_accepts_several_answer_formats(tmp_path: Path) -> None:
         {**base, "id": "w", "answers": []},
     ]
     for name in ("q.jsonl", "q.json"):
-        found, _, _ = read_question_file(write_json_lines(tmp_path / name, rows))
-        assert [one.id for one in found.all] == ["x", "y", "z", "w"]
-        assert [one.starts for one in found.all] == [(30,), (12, 0), (50,), ()]
+        data, _, _ = read_question_file(write_json_lines(tmp_path / name, rows))
+        assert [item.id for item in data.all] == ["x", "y", "z", "w"]
+        assert [item.starts for item in data.all] == [(30,), (12, 0), (50,), ()]
     with pytest.raises(NextwordError, match="row 1"):
         read_question_file(write_json_lines(tmp_path / "bad.jsonl", [{**base, "answers": [3]}]))
     with pytest.raises(NextwordError, match=r"row 1.*'x'"):
@@ -250,16 +250,16 @@ def test_read_questions_of_folder_notes_passages_in_both_splits(tmp_path: Path) 
     assert "12 of 12 questions of dev are in train too" in data.notes
     assert data.has_unanswerable
     assert data.metrics == ("answer_f1", "exact", "has_answer_f1", "no_answer_f1")
-    assert data.balance["without"] == pytest.approx(sum(not one.answers for one in data.splits["dev"].all) / 12)
+    assert data.balance["without"] == pytest.approx(sum(not item.answers for item in data.splits["dev"].all) / 12)
 
 
 def test_held_out_dev_keeps_questions_of_a_passage_together(tmp_path: Path) -> None:
     content = make_squad(60)
-    for one in content["data"][0]["paragraphs"]:
-        more = copy.deepcopy(one["qas"][0])
-        one["qas"].append({**more, "id": more["id"] + "b", "question": "and what then?"})
+    for paragraph in content["data"][0]["paragraphs"]:
+        more = copy.deepcopy(paragraph["qas"][0])
+        paragraph["qas"].append({**more, "id": more["id"] + "b", "question": "and what then?"})
     data = read_questions(str(write_json(tmp_path / "mine.json", content)))
-    train, dev = ({one.context for one in data.splits[split].all} for split in ("train", "dev"))
+    train, dev = ({item.context for item in data.splits[split].all} for split in ("train", "dev"))
     assert not train & dev
     assert len(data.splits["dev"]) == 12
     again = read_questions(str(tmp_path / "mine.json"))
@@ -270,12 +270,12 @@ def test_read_questions_of_unusable_data_raises(tmp_path: Path) -> None:
     with pytest.raises(UnknownName):
         read_questions(str(tmp_path / "nothing.json"))
     content = make_squad(30)
-    for one in content["data"][0]["paragraphs"]:
-        one["qas"][0]["answers"][0]["text"] = "Seattle"
+    for paragraph in content["data"][0]["paragraphs"]:
+        paragraph["qas"][0]["answers"][0]["text"] = "Seattle"
     with pytest.raises(NextwordError, match=r"x.json"):
         read_questions(str(write_json(tmp_path / "x.json", content)))
-    for one in content["data"][0]["paragraphs"]:
-        del one["qas"][0]["answers"]
+    for paragraph in content["data"][0]["paragraphs"]:
+        del paragraph["qas"][0]["answers"]
     with pytest.raises(NextwordError, match="'q0-0'"):
         read_questions(str(write_json(tmp_path / "x.json", content)))
     with pytest.raises(NextwordError, match="2 questions"):
@@ -287,9 +287,9 @@ def test_real_squad_has_the_published_sizes(shared: Path, monkeypatch: pytest.Mo
     data = read_questions("squad")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 11_877, "dev": 10_570}
     assert all(not some.moved and not some.absent for some in data.splits.values())
-    one = data.splits["dev"].all[0]
-    assert one.place is not None
-    assert one.context[slice(*one.place)] == "Denver Broncos" == json.loads(json.dumps(one.answers))[0]
+    first = data.splits["dev"].all[0]
+    assert first.place is not None
+    assert first.context[slice(*first.place)] == "Denver Broncos" == json.loads(json.dumps(first.answers))[0]
 
 
 def test_balance_of_fraction_counts_the_drawn_questions(tmp_path: Path) -> None:
@@ -299,9 +299,9 @@ def test_balance_of_fraction_counts_the_drawn_questions(tmp_path: Path) -> None:
     file = str(write_table(tmp_path / "q.csv", ["question", "context", "answer"], rows))
     make_run(tmp_path / "bert")
     plan = make_plan("bert/span", tmp_path / "bert", file, device="cpu")
-    train = [one for one in plan.data.splits["train"].all if one.answers != ("emperor",)]
+    train = [item for item in plan.data.splits["train"].all if item.answers != ("emperor",)]
     assert plan.task.count(plan.examples["train"]) == len(train) < len(plan.data.splits["train"])
     chosen = [train[i] for i in draw_fraction(len(train), 0.25, 7)]
     assert plan.task.count(plan.task.sample(plan.examples["train"], 0.25, 7)) == len(chosen)
-    without = sum(not one.answers for one in chosen) / len(chosen)
+    without = sum(not item.answers for item in chosen) / len(chosen)
     assert plan.data.balance_of_fraction(0.25, 7) == pytest.approx({"with an answer": 1 - without, "without": without})

@@ -34,7 +34,7 @@ TEXT = "the old king went far to see a new house in the land of the queen and th
 TRICKY = "Zürich – 東京 is far:\tthe “old” queen’s   house 😀 cost €5.30 (naïve)."
 
 
-def made(slug: str) -> tuple[Any, Any]:
+def make_network(slug: str) -> tuple[Any, Any]:
     tokenizer = train_tokenizer(SPECS[slug], [TEXT, TRICKY] * 5)
     cls = model_class(slug)
     torch.manual_seed(0)
@@ -49,11 +49,11 @@ def test_token_spans_cover_all_characters(kind: str) -> None:
     tokenizer = train_tokenizer(spec, [TEXT, TRICKY] * 5)
     for text in (TEXT, TRICKY, ""):
         encoding = tokenizer.encode(text)
-        found = token_characters(text, encoding)
-        assert found.shape == (len(encoding), 2)
+        result = token_characters(text, encoding)
+        assert result.shape == (len(encoding), 2)
         raw = text.encode()
         covered = set()
-        for (begin, end), (a, b) in zip(encoding.spans.tolist(), found.tolist(), strict=True):
+        for (begin, end), (a, b) in zip(encoding.spans.tolist(), result.tolist(), strict=True):
             part = raw[begin:end].decode("utf-8", "ignore")
             assert part in text[a:b]
             assert len(text[a:b].encode()) - (end - begin) < 4  # at most the rest of one character more
@@ -63,7 +63,7 @@ def test_token_spans_cover_all_characters(kind: str) -> None:
 
 @pytest.mark.parametrize("slug", list(SPECS))
 def test_encoded_answer_spans_decode_to_the_answers(slug: str) -> None:
-    network, tokenizer = made(slug)
+    network, tokenizer = make_network(slug)
     words = TEXT.split()
     questions, golds = [], []
     for i in range(0, len(words) - 2, 2):
@@ -74,25 +74,25 @@ def test_encoded_answer_spans_decode_to_the_answers(slug: str) -> None:
     text, left = encode_questions(network, tokenizer, questions, PassageBatches(length=32, stride=6))
     assert left.lost == 0
     assert len(text.questions) == len(questions)
-    found: dict[int, set[str]] = {}
+    result: dict[int, set[str]] = {}
     for window, (begin, end) in enumerate(text.targets.tolist()):
         if begin:
-            found.setdefault(int(text.question_index[window]), set()).add(text.text(window, begin, end))
-    assert found == {i: {gold} for i, gold in enumerate(golds)}
+            result.setdefault(int(text.question_index[window]), set()).add(text.text(window, begin, end))
+    assert result == {i: {gold} for i, gold in enumerate(golds)}
 
 
 def test_answer_span_excludes_adjacent_tokens() -> None:
     """Tokens that end where the answer begins, or begin where it ends, are excluded."""
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     for answer in ("30", "€5.30", "naïve", "old", "queen", "東京"):
         question, _ = make_question("x", "what ?", TRICKY, [(answer, None)])
         text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=32))
-        found = {text.text(i, *place) for i, place in enumerate(text.targets.tolist()) if place[0]}
-        assert found == {answer}
+        results = {text.text(i, *place) for i, place in enumerate(text.targets.tolist()) if place[0]}
+        assert results == {answer}
 
 
 def test_windows_overlap_and_hold_every_token() -> None:
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     tokens = len(tokenizer.encode(TEXT))
     layout = PassageBatches(length=24, stride=5, question=4)
     text, left = encode_questions(network, tokenizer, [Question("x", "what went far to see ?", TEXT)], layout)
@@ -123,7 +123,7 @@ def test_windows_overlap_and_hold_every_token() -> None:
 
 
 def test_window_without_the_whole_answer_has_no_target() -> None:
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     question, _ = make_question("x", "what ?", TEXT, [("home", TEXT.index("home"))])
     text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=16, stride=4))
     held = [bool(begin) for begin, _ in text.targets.tolist()]
@@ -138,7 +138,7 @@ def test_window_without_the_whole_answer_has_no_target() -> None:
 
 
 def test_absent_answers_are_excluded_from_training_only() -> None:
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     questions = [make_question(i, "what ?", TEXT, [(word, None)])[0] for i, word in (("a", "king"), ("b", "Seattle"))]
     for learn, units in ((True, 1), (False, 2)):
         text, left = encode_questions(network, tokenizer, questions, PassageBatches(length=32), learn)
@@ -148,7 +148,7 @@ def test_absent_answers_are_excluded_from_training_only() -> None:
 @pytest.mark.parametrize(("slug", "at"), [("bert", 0), ("xlnet", -1), ("gpt1", -1)])
 def test_no_answer_position_is_the_pooled_token(slug: str, at: int) -> None:
     """[CLS] at the start, or the last token of a network that reads left to right."""
-    network, tokenizer = made(slug)
+    network, tokenizer = make_network(slug)
     text, _ = encode_questions(network, tokenizer, [Question("x", "what ?", "the king")], PassageBatches(length=32))
     assert text.pooled_position[0] == at % len(text.ids)
     assert not text.passage[0, 0] <= text.pooled_position[0] < text.passage[0, 1]
@@ -163,7 +163,7 @@ def test_no_answer_position_without_frame_is_last_question_token() -> None:
 
 @pytest.mark.parametrize("slug", ["bert", "lstm"])
 def test_span_logits_of_packed_padded_and_single_windows_are_equal(slug: str) -> None:
-    network, tokenizer = made(slug)
+    network, tokenizer = make_network(slug)
     headed = SpanHead(network, QuestionAnsweringConfig(dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
     questions = [Question(str(i), "what went ?", TEXT[: 20 + 9 * i]) for i in range(4)]
@@ -188,10 +188,10 @@ def test_best_spans_equal_exhaustive_search() -> None:
     logits = torch.randn(3, 9, 2).double()
     logits[1, 6:] = -torch.inf  # a shorter window
     for longest in (1, 3, 30):
-        found = best_spans(logits, longest)
-        assert found.shape == (3, 1 + 3 * BEST_SPANS)
-        for row, said in zip(logits, found, strict=True):
-            assert said[0] == row[0].sum()
+        result = best_spans(logits, longest)
+        assert result.shape == (3, 1 + 3 * BEST_SPANS)
+        for row, outputs in zip(logits, result, strict=True):
+            assert outputs[0] == row[0].sum()
             pairs = [
                 (float(row[i, 0] + row[j, 1]), i, j)
                 for i in range(1, 9)
@@ -199,12 +199,12 @@ def test_best_spans_equal_exhaustive_search() -> None:
                 if torch.isfinite(row[i, 0] + row[j, 1])
             ]
             wanted = sorted(pairs, reverse=True)[:BEST_SPANS]
-            spans = [s for s in said[1:].view(-1, 3).tolist() if np.isfinite(s[2])]
+            spans = [s for s in outputs[1:].view(-1, 3).tolist() if np.isfinite(s[2])]
             assert [(score, begin, end) for begin, end, score in spans] == wanted
 
 
 def test_span_loss_equals_mean_of_start_and_end_cross_entropies() -> None:
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     headed = SpanHead(network, QuestionAnsweringConfig(dropout=0.0)).eval()
     torch.nn.init.normal_(headed.out.weight)
     question, _ = make_question("x", "what ?", "the old king went", [("old king", 4)])
@@ -218,7 +218,7 @@ def test_span_loss_equals_mean_of_start_and_end_cross_entropies() -> None:
     assert end > begin > 0
 
 
-def said_of(text: Any, *rows: tuple[float, list[tuple[int, int, float]]]) -> np.ndarray:
+def make_logits(text: Any, *rows: tuple[float, list[tuple[int, int, float]]]) -> np.ndarray:
     out = np.full((len(text), 1 + 3 * BEST_SPANS), -np.inf)
     for i, (none, spans) in enumerate(rows):
         out[i, 0] = none
@@ -227,9 +227,9 @@ def said_of(text: Any, *rows: tuple[float, list[tuple[int, int, float]]]) -> np.
     return out
 
 
-def two_windows(**more: Any) -> Any:
+def make_two_windows(**more: Any) -> Any:
     """Make a question with two windows; the words 1 … are positions of the first."""
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     passage = "king went far to see house in land"
     question, _ = make_question("x", "what ?", passage, [("far", 10)])
     text, _ = encode_questions(network, tokenizer, [question], PassageBatches(length=10, stride=3))
@@ -238,55 +238,55 @@ def two_windows(**more: Any) -> Any:
 
 
 def test_find_answers_takes_best_over_windows_and_merges_equal_texts() -> None:
-    text, words = two_windows()
+    text, words = make_two_windows()
     begins = text.first_token.tolist()
     shift = begins[1] - begins[0]
     assert text.text(0, 1, 1) == words[0]
     word = text.text(1, 1, 1)  # also in the first window if it is long enough
-    said = said_of(text, (9.0, [(1, 1, 2.0), (1, 2, 1.5)]), (5.0, [(1, 1, 3.0), (2, 2, -1.0)]))
-    found = find_answers(text, said)[0]
-    assert found.text == found.best == word
-    assert found.margin == 5.0 - 3.0  # the lowest no-answer score of all windows
-    turned = said_of(text, (5.0, [(1, 1, 2.0)]), (9.0, [(1, 1, 3.0)]))
+    logits = make_logits(text, (9.0, [(1, 1, 2.0), (1, 2, 1.5)]), (5.0, [(1, 1, 3.0), (2, 2, -1.0)]))
+    result = find_answers(text, logits)[0]
+    assert result.text == result.best == word
+    assert result.margin == 5.0 - 3.0  # the lowest no-answer score of all windows
+    turned = make_logits(text, (5.0, [(1, 1, 2.0)]), (9.0, [(1, 1, 3.0)]))
     assert find_answers(text, turned)[0].margin == 5.0 - 3.0  # from either window
-    texts = [one for one, _ in found.others]
+    texts = [other for other, _ in result.others]
     assert len(texts) == len(set(texts)) == 4
     odds = np.exp([3.0, 2.0, 1.5, -1.0])
-    assert [share for _, share in found.others] == pytest.approx((odds / odds.sum()).tolist())
-    assert found.no_answer == 0.0  # SQuAD 1.1 has no unanswerable questions
+    assert [share for _, share in result.others] == pytest.approx((odds / odds.sum()).tolist())
+    assert result.no_answer == 0.0  # SQuAD 1.1 has no unanswerable questions
     if shift < np.diff(text.passage[0])[0]:
-        twice = said_of(text, (9.0, [(1 + shift, 1 + shift, 1.0)]), (5.0, [(1, 1, 3.0)]))
+        twice = make_logits(text, (9.0, [(1 + shift, 1 + shift, 1.0)]), (5.0, [(1, 1, 3.0)]))
         assert find_answers(text, twice)[0].others == ((word, 1.0),)
 
 
 def test_find_answers_above_threshold_predicts_no_answer() -> None:
-    text, words = two_windows(has_unanswerable=True, threshold=0.5)
+    text, words = make_two_windows(has_unanswerable=True, threshold=0.5)
     rows = (9.0, [(1, 1, 2.0)]), (2.4, [(1, 1, 1.0)])
-    found = find_answers(text, said_of(text, *rows))[0]
-    assert (found.text, found.best) == (words[0], words[0])  # better by only 0.4
+    result = find_answers(text, make_logits(text, *rows))[0]
+    assert (result.text, result.best) == (words[0], words[0])  # better by only 0.4
     odds = np.exp([2.0, 1.0, 2.4])
-    assert found.no_answer == pytest.approx(odds[2] / odds.sum())
-    assert found.probability == pytest.approx(odds[0] / odds.sum())
+    assert result.no_answer == pytest.approx(odds[2] / odds.sum())
+    assert result.probability == pytest.approx(odds[0] / odds.sum())
     even = (9.0, [(1, 1, 2.0)]), (2.5, [(1, 1, 1.0)])
-    assert find_answers(text, said_of(text, *even))[0].text == words[0]  # the threshold for no answer is higher
-    found = find_answers(replace(text, threshold=0.3), said_of(text, *rows))[0]
-    assert (found.text, found.best) == ("", words[0])
-    assert found.probability == found.no_answer
-    assert score_predictions(text, [found]) == {"answer_f1": 0.0, "exact": 0.0}
+    assert find_answers(text, make_logits(text, *even))[0].text == words[0]  # the threshold for no answer is higher
+    result = find_answers(replace(text, threshold=0.3), make_logits(text, *rows))[0]
+    assert (result.text, result.best) == ("", words[0])
+    assert result.probability == result.no_answer
+    assert score_predictions(text, [result]) == {"answer_f1": 0.0, "exact": 0.0}
 
 
 def test_find_answers_of_empty_passage_is_empty() -> None:
-    network, tokenizer = made("bert")
+    network, tokenizer = make_network("bert")
     text, _ = encode_questions(
         network, tokenizer, [Question("x", "what ?", ""), Question("y", "", "king")], PassageBatches(length=32)
     )
     headed = SpanHead(network, QuestionAnsweringConfig()).eval()
     with torch.no_grad():
         for chosen in ([0], [0, 1]):
-            said = headed.best_spans(headed(PassageBatches().batch(text, np.array(chosen), 0)))
-            assert said.shape == (len(chosen), 1 + 3 * BEST_SPANS)
-    found = find_answers(text, said.double().numpy())
-    assert [one.text for one in found] == ["", "king"]
+            spans = headed.best_spans(headed(PassageBatches().batch(text, np.array(chosen), 0)))
+            assert spans.shape == (len(chosen), 1 + 3 * BEST_SPANS)
+    results = find_answers(text, spans.double().numpy())
+    assert [result.text for result in results] == ["", "king"]
 
 
 @pytest.mark.parametrize(

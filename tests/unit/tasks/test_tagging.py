@@ -37,7 +37,7 @@ def run(data: Path) -> Path:
     return out
 
 
-def learnt(data: Path, out: Path, *changes: str, **options: Any) -> Any:
+def train_tagger(data: Path, out: Path, *changes: str, **options: Any) -> Any:
     return transfer.run(
         "tagger/tiny", "", str(data), out, changes=[*quick_changes(), *changes], device="cpu", **options
     )
@@ -56,12 +56,12 @@ def test_tagger_run_finds_unseen_names(run: Path) -> None:
     tagger: Any = nextword.load(run, device="cpu")
     assert isinstance(tagger, WordTagger)
     words = ["mister", "Zuze", "Xaxa", "went", "to", "Wuwepolis"]
-    found = tagger.predict([words, "", "the king."])
-    assert found[0].tags == ("O", "B-PER", "I-PER", "O", "O", "B-LOC")
-    assert [tuple(span) for span in tagger.spans_of(found[0])] == [(1, 3, "PER"), (5, 6, "LOC")]
-    assert found[1].words == found[1].tags == ()
-    assert found[2].words == ("the", "king", ".")
-    assert tagger.predict([" ".join(words)])[0] == found[0]
+    predictions = tagger.predict([words, "", "the king."])
+    assert predictions[0].tags == ("O", "B-PER", "I-PER", "O", "O", "B-LOC")
+    assert [tuple(span) for span in tagger.spans_of(predictions[0])] == [(1, 3, "PER"), (5, 6, "LOC")]
+    assert predictions[1].words == predictions[1].tags == ()
+    assert predictions[2].words == ("the", "king", ".")
+    assert tagger.predict([" ".join(words)])[0] == predictions[0]
     with pytest.raises(NextwordError):
         tagger.predict("the king.")
     for odd in (None, ["the", None]):
@@ -76,11 +76,13 @@ def test_final_metric_equals_metric_of_predictions(run: Path, data: Path) -> Non
     from nextword.data.tag_schemes import find_spans
     from nextword.metrics.spans import span_f1
 
-    said = tagger.predict([one.words for one in text])
-    gold, found = ([(i, *s) for i, one in enumerate(some) for s in find_spans(one.tags)] for some in (text, said))
+    predictions = tagger.predict([item.words for item in text])
+    gold, results = (
+        [(i, *s) for i, item in enumerate(some) for s in find_spans(item.tags)] for some in (text, predictions)
+    )
     result = transfer.read_result(run)
     assert result is not None
-    assert span_f1(gold, found) == pytest.approx(result["test"]["span_f1"])
+    assert span_f1(gold, results) == pytest.approx(result["test"]["span_f1"])
 
 
 def test_tagger_can_only_predict(run: Path) -> None:
@@ -93,14 +95,14 @@ def test_tagger_can_only_predict(run: Path) -> None:
 
 @pytest.mark.parametrize("changes", [("task.classifier=linear",), ("task.strict=true", "model.characters=lstm")])
 def test_tagger_with_other_output_settings_learns(data: Path, tmp_path: Path, changes: tuple[str, ...]) -> None:
-    assert learnt(data, tmp_path / "run", *changes).mean > 0.85
+    assert train_tagger(data, tmp_path / "run", *changes).mean > 0.85
 
 
 def test_interrupted_run_resumes_bit_identically(data: Path, tmp_path: Path) -> None:
     own = ("phase.0.epochs=2", "model.dropout=0.3", "phase.0.save_every=0")
-    learnt(data, tmp_path / "whole", *own)
-    asked = iter(range(1000))
-    assert learnt(data, tmp_path / "parts", *own, stop=lambda: next(asked) >= 25).interrupted
+    train_tagger(data, tmp_path / "whole", *own)
+    calls = iter(range(1000))
+    assert train_tagger(data, tmp_path / "parts", *own, stop=lambda: next(calls) >= 25).interrupted
     plan, events = transfer.resume(tmp_path / "parts", "cpu")
     assert plan.data.scheme == "BIOES"
     list(events)
@@ -118,10 +120,10 @@ def test_train_fraction_is_drawn_by_seed_and_nested(data: Path, tmp_path: Path) 
     assert rows(little) <= rows(more) <= rows(train)
     assert rows(little) != rows(other)
     assert len(little.tags) == len(little.letters) == little.word_starts[-1]
-    out = learnt(data, tmp_path / "few", "task.train_fraction=0.1", "phase.0.epochs=1")
+    out = train_tagger(data, tmp_path / "few", "task.train_fraction=0.1", "phase.0.epochs=1")
     assert out.results[0]["examples"]["train"] == 30
     with pytest.raises(InvalidSetting) as error:
-        learnt(data, tmp_path / "none", "task.train_fraction=0")
+        train_tagger(data, tmp_path / "none", "task.train_fraction=0")
     assert error.value.key == "task.train_fraction"
 
 
@@ -132,7 +134,7 @@ def test_unseen_tags_of_test_count_as_missed(tmp_path: Path) -> None:
     plan = make_plan("tagger/tiny", "", str(data), changes=quick_changes(), device="cpu")
     assert any("test has 1 tags" in note and "S-EVENT" in note for note in plan.notes)
     assert plan.examples["test"].tags.max() == len(plan.data.labels)
-    out = learnt(data, tmp_path / "run", "phase.0.epochs=1")
+    out = train_tagger(data, tmp_path / "run", "phase.0.epochs=1")
     assert 0 <= out.results[0]["test"]["span_f1"] < 1
 
 
@@ -144,7 +146,7 @@ def test_part_of_speech_tags_are_scored_by_accuracy(data: Path, tmp_path: Path) 
         (folder / f"{split}.tsv").write_text(
             "".join(f"{row[0]}\t{'NAME' if row[0][0].isupper() else 'WORD'}\n" if row else "\n" for row in rows)
         )
-    out = learnt(folder, tmp_path / "run", "task.classifier=linear", "phase.0.epochs=2")
+    out = train_tagger(folder, tmp_path / "run", "task.classifier=linear", "phase.0.epochs=2")
     assert out.metric == "token_accuracy"
     assert out.mean > 0.95
     tagger: Any = nextword.load(tmp_path / "run", device="cpu")
@@ -152,11 +154,11 @@ def test_part_of_speech_tags_are_scored_by_accuracy(data: Path, tmp_path: Path) 
 
 
 def test_read_tags_without_dev_holds_out_sentences(data: Path) -> None:
-    found = read_tags(str(data / "train.conll"))
-    assert len(found.splits["train"]) + len(found.splits["dev"]) == 300
-    assert 20 <= len(found.splits["dev"]) <= 40
-    assert any("held out" in note for note in found.notes)
-    assert found.fingerprint == read_tags(str(data / "train.conll")).fingerprint
+    dataset = read_tags(str(data / "train.conll"))
+    assert len(dataset.splits["train"]) + len(dataset.splits["dev"]) == 300
+    assert 20 <= len(dataset.splits["dev"]) <= 40
+    assert any("held out" in note for note in dataset.notes)
+    assert dataset.fingerprint == read_tags(str(data / "train.conll")).fingerprint
 
 
 # ------------------------------------------------------------------------------------------------ over other networks
@@ -171,7 +173,7 @@ def test_tag_head_trains_over_any_network(slug: str, data: Path, tmp_path: Path)
     assert 0 <= out.mean <= 1
     tagger: Any = nextword.load(tmp_path / "out", device="cpu")
     together = tagger.predict([["the", "king"], ["mister", "Karo", "met", "a", "Velopolis"]])
-    assert [len(one.tags) for one in together] == [2, 5]
+    assert [len(item.tags) for item in together] == [2, 5]
 
 
 # ------------------------------------------------------------------------------------------------ in context
@@ -182,14 +184,14 @@ def test_contextual_vectors_have_one_vector_per_word_and_layer(tmp_path: Path) -
     for slug in ("bert", "lstm", "elmo"):
         lm: Any = nextword.load(make_run(tmp_path / slug, slug), device="cpu")
         context = ContextualVectors(lm, tmp_path / slug)
-        found = context.read(words)
-        assert found.shape == (context.layers, 7, context.width)
+        result = context.read(words)
+        assert result.shape == (context.layers, 7, context.width)
         assert context.read([["10 000", "men"]]).shape[1] == 2  # some treebanks have words with spaces in them
         alone = context.read([words[1]])
-        np.testing.assert_allclose(alone, found[:, 3:6], atol=2e-3)
+        np.testing.assert_allclose(alone, result[:, 3:6], atol=2e-3)
         kept = context.cached(words)
         assert isinstance(kept, np.memmap)
-        np.testing.assert_array_equal(kept, found)
+        np.testing.assert_array_equal(kept, result)
 
 
 def test_contextual_vectors_of_model_without_embeddings_raise() -> None:
@@ -207,13 +209,13 @@ def test_tagger_with_contextual_vectors_of_missing_run_raises(data: Path, tmp_pa
         "model.contextual_l2=0.01",
         "phase.0.epochs=3",
     )
-    out = learnt(data, tmp_path / "run", *changes)
+    out = train_tagger(data, tmp_path / "run", *changes)
     assert out.mean > 0.5
     recipe = json.loads(json.dumps((tmp_path / "run" / "recipe.toml").read_text()))
     assert "contextual_layers = 3" in recipe
     assert "contextual_width = 32" in recipe
     tagger: Any = nextword.load(tmp_path / "run", device="cpu")
-    sentences = [one.words for one in read_tags(str(data)).splits["test"].sentences]
+    sentences = [sentence.words for sentence in read_tags(str(data)).splits["test"].sentences]
     before = tagger.predict(sentences)
     assert before == nextword.load(tmp_path / "run", device="cpu").predict(sentences)  # type: ignore[arg-type]
     shutil.rmtree(source)
@@ -272,15 +274,15 @@ def test_character_network_reads_characters_of_unknown_words(tmp_path: Path) -> 
     assert batch.inputs.characters is not None
     assert len(batch.inputs.characters) == 2  # each once
     last = lm.network.encode(batch.inputs)[0][-1].reshape(-1, lm.network.widths[-1])
-    wanted = torch.cat([found.vectors for found in lm.embed_words(words)])
+    wanted = torch.cat([word.vectors for word in lm.embed_words(words)])
     assert batch.target_positions is not None
     torch.testing.assert_close(last[batch.target_positions[batch.target_positions >= 0]], wanted, atol=1e-5, rtol=1e-4)
-    framed, _ = encode_texts(lm.network, lm.tokenizer, "classify", [" ".join(one) for one in words], None)
+    framed, _ = encode_texts(lm.network, lm.tokenizer, "classify", [" ".join(word) for word in words], None)
     inputs = Bucketed().batch(framed, np.arange(2), 0).inputs
     other = encode_texts(lm.network, lm.tokenizer, "classify", ["the zwieback king", "stale zweiback of queen"], None)[
         0
     ]
     changed = Bucketed().batch(other, np.arange(2), 0).inputs
-    one, two = (lm.network.encode(given)[0][-1] for given in (inputs, changed))
-    assert not torch.allclose(one[0], two[0])  # <unk> was not read
-    torch.testing.assert_close(one[1], two[1], atol=1e-6, rtol=1e-5)
+    first, second = (lm.network.encode(given)[0][-1] for given in (inputs, changed))
+    assert not torch.allclose(first[0], second[0])  # <unk> was not read
+    torch.testing.assert_close(first[1], second[1], atol=1e-6, rtol=1e-5)

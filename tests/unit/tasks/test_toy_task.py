@@ -72,7 +72,7 @@ def test_toy_task_trains_reports_predicts_and_reloads(place: Path) -> None:
     model = nextword.load(place / "run", device="cpu")
     texts = [text for text, _ in draw_color_texts(100)]
     labels = [prediction.label for prediction in model.predict(texts)]
-    assert [one["predicted"] for one in predictions] == labels
+    assert [prediction["predicted"] for prediction in predictions] == labels
     right = [label == ("even", "odd")[len(text.split()) % 2] for label, text in zip(labels, texts, strict=True)]
     assert sum(right[:20]) / 20 == result["dev"]["accuracy"]
 
@@ -80,11 +80,11 @@ def test_toy_task_trains_reports_predicts_and_reloads(place: Path) -> None:
 def test_interrupted_toy_task_resumes_bit_identically(place: Path) -> None:
     options = dict(device="cpu")
     recipe, source, data = str(place / "parity.toml"), place / "bert", str(place / "texts.csv")
-    whole = tasks.run(recipe, source, data, place / "whole", **options)
+    full = tasks.run(recipe, source, data, place / "whole", **options)
     stop = iter([False] * 5 + [True])
     assert tasks.run(recipe, source, data, place / "cut", stop=lambda: next(stop), **options).interrupted
     list(tasks.resume(place / "cut", "cpu")[1])
-    assert tasks.read_result(place / "cut")["dev"] == whole.results[0]["dev"]
+    assert tasks.read_result(place / "cut")["dev"] == full.results[0]["dev"]
     for name in ("model.safetensors", "head.safetensors"):
         assert (place / "whole" / name).read_bytes() == (place / "cut" / name).read_bytes()
 

@@ -85,20 +85,20 @@ def test_describe_names_common_words_and_truncates_long_words() -> None:
 # ------------------------------------------------------------------------------------------------ in a transfer
 
 
-def table(path: Path, header: list[str], *rows: tuple[Any, ...]) -> Path:
+def write_splits(path: Path, header: list[str], *rows: tuple[Any, ...]) -> Path:
     """Write the rows as both train and dev."""
     every = [(*row, split) for split in ("train", "dev") for row in rows]
     return write_table(path, [*header, "split"], every)
 
 
-def foreign(folder: Path, share: int = 2) -> Path:
+def write_unknown_words(folder: Path, share: int = 2) -> Path:
     """Write texts in which one word of `share` is unknown."""
     rows = [(" ".join([color] * (share - 1) + ["zebra"]), color) for color in COLORS]
-    return table(folder / "foreign.csv", ["review", "label"], *rows)
+    return write_splits(folder / "foreign.csv", ["review", "label"], *rows)
 
 
-def notes(*given: Any, **more: Any) -> list[str]:
-    return [one for one in make_plan(*given, device="cpu", **more).notes if "vocabulary" in one]
+def list_notes(*given: Any, **more: Any) -> list[str]:
+    return [note for note in make_plan(*given, device="cpu", **more).notes if "vocabulary" in note]
 
 
 def test_run_without_unknown_words_gets_no_note(tmp_path: Path) -> None:
@@ -109,8 +109,8 @@ def test_run_without_unknown_words_gets_no_note(tmp_path: Path) -> None:
 
 
 def test_note_gives_the_command_that_adapts_the_language_model(tmp_path: Path) -> None:
-    run, data = make_run(tmp_path / "lstm", "lstm"), foreign(tmp_path)
-    (note,) = notes("bert/finetune", run, str(data))
+    run, data = make_run(tmp_path / "lstm", "lstm"), write_unknown_words(tmp_path)
+    (note,) = list_notes("bert/finetune", run, str(data))
     assert note.startswith("50.0 %")
     assert f" {run} " in note
     assert "'zebra'" in note
@@ -123,8 +123,8 @@ def test_note_gives_the_command_that_adapts_the_language_model(tmp_path: Path) -
 def test_scripts_without_spaces_are_advised_to_use_characters(tmp_path: Path) -> None:
     """Without spaces, words are clauses, which a larger vocabulary would not cover either."""
     rows = [("这家餐厅很好吃，服务热情", "a"), ("这家餐厅太差了，服务冷淡", "b")]
-    data = table(tmp_path / "zh.csv", ["text", "label"], *rows)
-    (note,) = notes("bert/finetune", make_run(tmp_path / "lstm", "lstm"), str(data))
+    data = write_splits(tmp_path / "zh.csv", ["text", "label"], *rows)
+    (note,) = list_notes("bert/finetune", make_run(tmp_path / "lstm", "lstm"), str(data))
     assert note.endswith("--set \"tokenizer={kind='characters'}\"")
     assert count(KNOWN, "the 天 film 今天 was 很好 zweiback").unspaced == 0
 
@@ -132,51 +132,53 @@ def test_scripts_without_spaces_are_advised_to_use_characters(tmp_path: Path) ->
 def test_note_appears_above_five_percent(tmp_path: Path) -> None:
     run = make_run(tmp_path / "lstm", "lstm")
     for share, expected in ((20, 0), (19, 1)):
-        assert len(notes("bert/finetune", run, str(foreign(tmp_path, share)))) == expected
+        assert len(list_notes("bert/finetune", run, str(write_unknown_words(tmp_path, share)))) == expected
 
 
 @pytest.mark.parametrize("slug", ["bert", "roberta", "gpt1", "elmo"])
 def test_subword_and_character_models_are_not_checked(tmp_path: Path, slug: str) -> None:
-    plan = make_plan("bert/finetune", make_run(tmp_path / slug, slug), str(foreign(tmp_path)), device="cpu")
+    plan = make_plan("bert/finetune", make_run(tmp_path / slug, slug), str(write_unknown_words(tmp_path)), device="cpu")
     assert plan.unknown is None
     assert not any("vocabulary" in note for note in plan.notes)
 
 
 def test_networks_without_word_embeddings_are_advised_to_use_another_run(tmp_path: Path) -> None:
-    data = str(foreign(tmp_path))
+    data = str(write_unknown_words(tmp_path))
     classes = make_run(tmp_path / "classes", "lstm", readout={"kind": "classes"})
     source = make_run(tmp_path / "seq2seq", "seq2seq")
     for recipe, run in (("bert/finetune", classes), ("t5/finetune", source)):
-        (note,) = notes(recipe, run, data)
+        (note,) = list_notes(recipe, run, data)
         assert "'zebra'" in note
         assert "nextword train" not in note
 
 
 def test_unknown_words_of_every_task_kind_are_counted(tmp_path: Path) -> None:
     run = make_run(tmp_path / "lstm", "lstm")
-    asked = [(f"the river {i}", "red king of zebra", "red") for i in range(4)]  # the passage counts once
+    inputs = [(f"the river {i}", "red king of zebra", "red") for i in range(4)]  # the passage counts once
     for folder in ("tags", "asked"):
         (tmp_path / folder).mkdir()
     for split in ("train", "dev"):
         (tmp_path / "tags" / f"{split}.conll").write_text("red A\nzebra B\n\n")
-        write_table(tmp_path / "asked" / f"{split}.csv", ["question", "context", "answer"], asked)
+        write_table(tmp_path / "asked" / f"{split}.csv", ["question", "context", "answer"], inputs)
     header = ["context", "choice0", "choice1", "label"]
     files = {
-        "bert/finetune": table(
+        "bert/finetune": write_splits(
             tmp_path / "p.csv", ["text", "second", "label"], ("red", "blue zebra", "a"), ("red", "a", "b")
         ),
-        "bert/choice": table(tmp_path / "c.csv", header, ("red king", "zebra", "blue", 0), ("red", "red", "blue", 1)),
+        "bert/choice": write_splits(
+            tmp_path / "c.csv", header, ("red king", "zebra", "blue", 0), ("red", "red", "blue", 1)
+        ),
         "bert/span": tmp_path / "asked",
         "bert/tag": tmp_path / "tags",
     }
     shares = {recipe: make_plan(recipe, run, str(file), device="cpu").unknown for recipe, file in files.items()}
     assert shares == {"bert/finetune": 0.2, "bert/choice": 0.1429, "bert/span": 0.3125, "bert/tag": 0.5}
-    both = f"{files['bert/finetune']} + {foreign(tmp_path)}"
+    both = f"{files['bert/finetune']} + {write_unknown_words(tmp_path)}"
     assert make_plan("bert/finetune", run, both, device="cpu").unknown == round(3 / 9, 4)
 
 
 def test_unknown_share_is_in_result_and_report(tmp_path: Path) -> None:
-    run, data = make_run(tmp_path / "lstm", "lstm"), foreign(tmp_path)
+    run, data = make_run(tmp_path / "lstm", "lstm"), write_unknown_words(tmp_path)
     given = {"changes": ["phase.0.steps=1"], "device": "cpu"}
     result = transfer.run("bert/finetune", run, str(data), tmp_path / "out", **given).results[0]
     assert result["unknown"] == 0.5
@@ -189,28 +191,28 @@ def test_unknown_share_is_in_result_and_report(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ ULMFiT's own recipe
 
 
-def command(theirs: str, words: dict[str, int], *changes: str) -> str:
+def make_command(theirs: str, words: dict[str, int], *changes: str) -> str:
     unknown = UnknownWords(Counter(words), 100, 1, 1)
     return unknown_words._adaptation_command(unknown, "runs/x", load_recipe(theirs, changes), "reviews.csv")
 
 
 def test_adaptation_command_uses_the_recipe_of_the_run() -> None:
     begin = "--data reviews.csv --set phase.0.init_from=runs/x"
-    assert command("ulmfit/pretrain", {"film": 9}) == f"nextword train ulmfit/lm {begin}"
-    assert command("ulmfit/tiny", {"film": 9}) == f"nextword train ulmfit/tiny-lm {begin}"
-    back = command("ulmfit/pretrain", {"film": 9}, "model.backward=true", "model.width=1150")
+    assert make_command("ulmfit/pretrain", {"film": 9}) == f"nextword train ulmfit/lm {begin}"
+    assert make_command("ulmfit/tiny", {"film": 9}) == f"nextword train ulmfit/tiny-lm {begin}"
+    back = make_command("ulmfit/pretrain", {"film": 9}, "model.backward=true", "model.width=1150")
     assert back == f"nextword train ulmfit/lm {begin} --set model.width=1150 --set model.backward=true"
 
 
 def test_adaptation_command_keeps_rare_words_if_unknown_words_are_rare() -> None:
     least = load_recipe("ulmfit/lm").tokenizer["min_count"]
     rare, common = ({f"w{i}": n for i in range(6)} for n in (least - 1, least))
-    assert command("ulmfit/pretrain", rare).endswith("--set tokenizer.min_count=1")
-    assert "min_count" not in command("ulmfit/pretrain", common)
+    assert make_command("ulmfit/pretrain", rare).endswith("--set tokenizer.min_count=1")
+    assert "min_count" not in make_command("ulmfit/pretrain", common)
 
 
 def test_adaptation_command_passes_the_texts_to_every_phase() -> None:
-    assert command("awd-lstm/ptb", {"film": 9}).startswith(
+    assert make_command("awd-lstm/ptb", {"film": 9}).startswith(
         "nextword train runs/x/recipe.toml --data train=reviews.csv --data finetune=reviews.csv --set phase.0.init_from"
     )
 
