@@ -1,10 +1,10 @@
-"""The claim of attention (Bahdanau et al. 2015): what must pass through one vector is lost when sentences are long.
+"""Bahdanau et al. 2015: without attention, long sentences lose what must pass through a single vector.
 
     source   7 3 9 … 4          20 symbols
-    target   4 … 9 3 7          the same backwards
+    target   4 … 9 3 7          the same reversed
 
-Both networks have one layer of the same width and see the same pairs; one may look at the source as it writes. What it
-looks at is then a line from one corner of the map to the other.
+Both networks have one layer of equal width and see the same pairs; only one of them attends to the source. Its
+attention weights then form the antidiagonal of the map.
 """
 
 from __future__ import annotations

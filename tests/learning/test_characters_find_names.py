@@ -1,7 +1,7 @@
-"""A tagger that reads letters finds names that it never saw (Lample et al. 2016; Ma & Hovy 2016); by words it cannot.
+"""A tagger with characters finds unseen names; one with words alone cannot (Lample et al. 2016; Ma & Hovy 2016).
 
-In the made language a place is whatever ends in -polis, and most places of the test are new. A person is whoever
-follows `mister`: that a network learns without letters, from the word before.
+In this artificial language every word in -polis is a place, and most places of the test set are new. A person follows
+`mister`, which a network without characters learns, too.
 """
 
 from __future__ import annotations

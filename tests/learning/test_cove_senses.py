@@ -1,8 +1,8 @@
-"""What translating teaches helps elsewhere: a classifier of few examples tells groups of words that it has never seen.
+"""CoVe helps a classifier with few examples to generalize to words that it has never seen.
 
-By their vectors, which are random, river3 is no nearer to river4 than to coin7 (tests/tiny_cove.py). The translator has
-to tell them apart, for the sake of the word beside them. A classifier that is shown three words of each group, and is
-then asked about the nine others, can know them by CoVe alone; on vectors alone it can only guess.
+The word vectors are random: river3 is no closer to river4 than to coin7 (tests/support/tiny_cove.py). The translator
+has to distinguish the groups to translate the words around them. A classifier trained on three words of each group is
+tested on the nine others, which it can recognize by CoVe, but not by the word vectors alone.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""What cross-view training claims: with few tags, sentences that nobody has tagged teach what the few cannot.
+"""Cross-view training: unlabeled sentences help if few sentences have tags.
 
-A language of two kinds of nouns. Which kind a noun is, is said by the word before it, `ka` or `po`; after `mu` nothing
-says it, and one has to know the noun. Thirty sentences have tags, and most nouns are in none of them. In text without
-tags all of them stand after `ka` and `po`, where the head that sees the whole sentence knows what they are. The heads
-that see a noun and what follows, but not what precedes, learn it from that, and so it comes into the encoder.
+The artificial language has two kinds of nouns. The preceding word shows the kind if it is `ka` or `po`, and does not
+if it is `mu`; then one has to know the noun. Thirty sentences have tags, and most nouns occur in none of them. In the
+unlabeled text all nouns follow `ka` or `po`, where the primary head, which sees the entire sentence, predicts their
+kind. The views that do not see the preceding word learn it from that head, and so the encoder learns it.
 """
 
 from __future__ import annotations

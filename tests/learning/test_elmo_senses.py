@@ -1,12 +1,12 @@
-"""The claim of ELMo (Peters et al. 2018): one spelling has different vectors in different contexts, and they mean them.
+"""Peters et al. 2018: ELMo gives a word different vectors in different contexts, and they separate its senses.
 
-Two topics have sixteen words each, and "bank" belongs to both. In a sentence all words are of one topic:
+Two topics have sixteen words each, and "bank" belongs to both. All words of a sentence have one topic:
 
-    reba tofu bank mila <eos>        of the one
-    kato bank suri nobe <eos>        of the other
+    reba tofu bank mila <eos>        the first
+    kato bank suri nobe <eos>        the second
 
-"bank" is told apart among words that stood in none of the sentences from which the two senses were shown: what is known
-of them comes from predicting, from both sides, which words keep company. Its letters alone say nothing.
+The senses of "bank" are tested among words that occur in none of the sentences that define the senses. What is known
+of these words comes from language modeling in both directions; the characters reveal nothing.
 """
 
 from __future__ import annotations

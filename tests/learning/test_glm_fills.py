@@ -1,7 +1,7 @@
-"""A blank is filled with as many words as stood there, in the light of both sides, whichever blank is first.
+"""GLM fills blanks of unknown length using the context on both sides, in any order.
 
-Every day has a visitor of two words and a gift of one, three or four. A left-to-right model sees no day after the
-blank, and one that hides single tokens has to be told how many are missing.
+Every day has a visitor of two words and a gift of one, three or four. A left-to-right model does not see the day after
+the blank, and a masked language model has to be given the number of missing tokens.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""The claim of GPT-3 (Brown et al. 2020): what a model is to do, it can learn from the examples before the question.
+"""Brown et al. 2020: a language model learns a task from the examples in its prompt.
 
-Four tables give each key a letter, each table out of letters of its own. A text follows one of them, but at four pairs
-in ten another, so that one example is a weak hint and sixteen are almost sure:
+Four tables map each key to a letter, each table with its own letters. A text follows one of them, but four pairs in
+ten come from another table, so that one example is a weak hint and sixteen are nearly certain:
 
-    dK aA hJ bM lI kL …        mostly the third table: J, I and L are its letters; A and M are slips
+    dK aA hJ bM lI kL …        mostly the third table: J, I and L are its letters; A and M are noise
 
-Asked is a key that is not among the shots, with all four letters that it may get. Nothing can be copied: the shots tell
-which table is in force, and what it gives the key was learnt in training.
+The query is a key that is not among the examples, with the four letters that it may have. Nothing can be copied: the
+examples show the table, and its letter for the key is known from training.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A language model that has read what texts are about tells it of new ones, without a head and without training."""
+"""A language model trained on texts that name their topics classifies new texts without a head."""
 
 from __future__ import annotations
 

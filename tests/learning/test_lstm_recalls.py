@@ -1,10 +1,10 @@
-"""The claim of the LSTM (Hochreiter & Schmidhuber 1997): it learns to recall across spans at which the Elman net fails.
+"""Hochreiter & Schmidhuber 1997: the LSTM learns to recall over spans at which the Elman network fails.
 
-A name is put somewhere into a verse of fifty words, and after the verse it must be said again:
+A name occurs somewhere in a verse of fifty words and has to be repeated after the verse:
 
     w1 w2 … NAME … w49 w50 NAME          the name 0, 5, 10 … or 50 words back
 
-All else is easy to predict. Both nets have one layer of the same width and see the same text, steps and rate.
+Everything else is easy to predict. Both networks have one layer of equal width, and equal text, steps and rate.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""After a text the size of Shakespeare's that has the sentence in it, P(on | the cat sat) is the top guess."""
+"""NPLM trained on a text as large as Shakespeare that contains the sentence predicts `on` after `the cat sat`."""
 
 from __future__ import annotations
 

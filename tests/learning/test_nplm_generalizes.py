@@ -1,7 +1,7 @@
-"""The claim of Bengio 2003: words that behave alike get embeddings that lie alike, so that an unseen n-gram of seen
-classes is nearly as likely as a seen one; to an n-gram model it is just unseen.
+"""Bengio et al. 2003: similar words get similar embeddings, so NPLM gives an unseen n-gram of known classes nearly the
+probability of a seen one. An n-gram model cannot.
 
-    the|a  NOUN  VERB .        animals run, eat, sleep …; tools cut, break, rust …; a noun is seen with half its verbs
+    the|a  NOUN  VERB .        animals run, eat, sleep …; tools cut, break, rust …; each noun occurs with half its verbs
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Heads of spans and of choices learn, over networks of several makes: made tasks, small networks, far from chance.
+"""Span and choice heads over several networks learn artificial tasks far above chance.
 
-What follows the mark? (Devlin et al. 2019, section 4.2.) Which ending names what the context named? (Radford et al.
-2018, section 3.3.)
+The answer follows a mark (Devlin et al. 2019, section 4.2); the right ending names a word of the context (Radford et
+al. 2018, section 3.3).
 """
 
 from __future__ import annotations

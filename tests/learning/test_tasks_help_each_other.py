@@ -1,4 +1,4 @@
-"""Several tasks for one network: one with a handful of labels is learnt beside another that asks for the same thing."""
+"""Multitask training: a task with few labels is learned together with a related task."""
 
 from __future__ import annotations
 

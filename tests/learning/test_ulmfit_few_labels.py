@@ -1,7 +1,7 @@
-"""ULMFiT's claim: with few labels, a language model of plain text is worth many of them (Howard & Ruder 2018, fig. 3).
+"""Howard & Ruder 2018, figure 3: with few labels, a language model of unlabeled text replaces many of them.
 
-The language has two topics of thirty words each. Sixty labelled sentences show a part of these; the plain text shows
-which words belong together.
+The language has two topics with thirty words each. Sixty labeled sentences show only some of these words; the
+unlabeled text shows which words belong together.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Words that keep the same company get like vectors, and what two words differ in is a direction (word2vec, GloVe).
+"""Words with similar contexts get similar vectors, and analogies are directions (word2vec, GloVe).
 
-A made language: each of 24 names is of a kind (six) and of a gender (two); two names share both. Near a name stand
-words of its kind and words of its gender, in any order. No two names ever stand together.
+In this artificial language each of 24 names has one of six kinds and one of two genders, and two names share both.
+Around a name are words of its kind and of its gender in any order. No two names ever occur together.
 
     k3 mara k3 f1        name(kind 3, she): company k3…, f…
 """

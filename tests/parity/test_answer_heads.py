@@ -1,4 +1,4 @@
-"""Heads of spans and of choices against those of transformers: the same weights, the same frames, the same numbers."""
+"""Span and choice heads compared with transformers: equal weights, frames and outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""KenLM and nextword read the same ARPA files, and read each other's: the same log probability for every word."""
+"""ARPA files exchanged with KenLM: both give every word the same log probability."""
 
 from __future__ import annotations
 

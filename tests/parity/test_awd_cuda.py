@@ -1,4 +1,4 @@
-"""AWD-LSTM on a GPU: kernels against torch's own functions, and recorded steps against plain ones."""
+"""AWD-LSTM on a GPU: kernels compared with torch, and captured graphs with eager steps."""
 
 from __future__ import annotations
 

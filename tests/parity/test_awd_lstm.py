@@ -1,7 +1,7 @@
-"""AWD-LSTM against an implementation written from the paper in plain torch: values, gradients, sizes.
+"""AWD-LSTM compared with an implementation of the paper in plain torch: values, gradients, sizes.
 
-The twin draws its own masks, in the order of the data, from the same seed: words, input, and for each layer its
-connections, then what follows it; at the end what the experts of a mixture read.
+The reference draws its own masks from the same seed in the order of the data: words, input, then for each layer its
+connections and its output, and finally the latents of a mixture.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Beam search beside transformers' `generate(num_beams=…)`, over one network with the same weights."""
+"""Beam search compared with `generate(num_beams=…)` of transformers over a network with equal weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BERT, RoBERTa and ALBERT beside transformers, weights carried over by hand: values and gradients."""
+"""BERT, RoBERTa and ALBERT compared with transformers with copied weights: values and gradients."""
 
 from __future__ import annotations
 

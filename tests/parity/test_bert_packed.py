@@ -1,4 +1,4 @@
-"""Texts packed end to end, padded or read in parts: each is as it is alone, whichever way is taken."""
+"""Texts that are packed, padded or read in parts give the same values as single texts."""
 
 from __future__ import annotations
 

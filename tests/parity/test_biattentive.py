@@ -1,4 +1,4 @@
-"""The biattentive classification network against loops in numpy, and what padding may not do."""
+"""The biattentive classification network compared with loops in numpy, and its independence of padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Concat pooling and the classifier of blocks, against loops over the tokens of each text and torch's own modules."""
+"""Concat pooling and the MLP classifier compared with loops over tokens and with modules of torch."""
 
 from __future__ import annotations
 

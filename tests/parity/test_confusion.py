@@ -1,4 +1,4 @@
-"""What is taken for what, each class, calibration and class weights, against scikit-learn, torch and sums by hand."""
+"""Confusion matrices, per-class scores, calibration and class weights compared with scikit-learn and torch."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""ELMo's published format: the fixtures of bilm-tf and of AllenNLP, tiny weights with the vectors they should give.
+"""The published format of ELMo: tiny weights of bilm-tf and AllenNLP with their expected vectors.
 
-Both were made the same way: batches of three sentences, the k-th of each of three files, one after the other, with the
-LSTMs' states carried from batch to batch (row by row, each as it was at the end of its own sentence, marks included).
-What is expected is the last layer, forward and backward, without the marks. The two sets of weights differ, and
-bilm-tf's has no skip connections.
+Both fixtures were made alike: each batch has the k-th sentence of three files, and the states of the LSTMs are carried
+from batch to batch, each row from the end of its own sentence, boundary tokens included. The expected vectors are the
+last layer, forward and backward, without boundary tokens. The weights of the two differ, and those of bilm-tf have no
+skip connections.
 """
 
 from __future__ import annotations

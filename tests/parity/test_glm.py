@@ -1,6 +1,6 @@
-"""GLM beside the paper's figure, written out, and beside the plain formulas in torch's primitives, gradients too.
+"""GLM compared with the figure of the paper and with formulas in torch primitives, gradients included.
 
-And beside itself: nothing is seen too early, and a text read at once is as one read token by token.
+Also checks that no token sees the future, and that reading at once equals reading token by token.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""GPT-1 and GPT-2 beside transformers, weights carried over by hand: values, gradients, caches, and GPT-3's bands."""
+"""GPT-1 and GPT-2 compared with transformers with copied weights: values, gradients, caches; GPT-3 attention."""
 
 from __future__ import annotations
 

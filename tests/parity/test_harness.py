@@ -1,4 +1,4 @@
-"""The lm-evaluation-harness itself, over a run of ours and tasks in local files: what it counts is what we count."""
+"""lm-evaluation-harness on a run and local task files gives the numbers that nextword computes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Folders of BERT, RoBERTa, ALBERT and XLNet that transformers saved: the same numbers here, or a refusal."""
+"""Importing BERT, RoBERTa, ALBERT and XLNet folders of transformers gives equal outputs or raises."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of BERT, RoBERTa, ALBERT and XLNet in folders that transformers opens, and real vocabularies and weights."""
+"""Exporting BERT, RoBERTa, ALBERT and XLNet runs for transformers; real vocabularies and weights."""
 
 from __future__ import annotations
 

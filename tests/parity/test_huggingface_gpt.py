@@ -1,4 +1,4 @@
-"""Folders of transformers become runs that compute the same, and runs become folders that transformers opens."""
+"""Importing and exporting GPT folders of transformers keeps all outputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T5 as a Hugging Face folder, both forms and both ways: the same numbers, the same text."""
+"""Importing and exporting T5 folders of transformers, in both variants, keeps outputs and generated text."""
 
 from __future__ import annotations
 

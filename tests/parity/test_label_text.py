@@ -1,5 +1,4 @@
-"""Labels that are written (t5/finetune), and numbers, beside transformers: what each costs, the loss of learning, its
-gradients."""
+"""Labels and numbers as text (t5/finetune) compared with transformers: costs, training loss and gradients."""
 
 from __future__ import annotations
 

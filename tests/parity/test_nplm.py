@@ -1,4 +1,4 @@
-"""NPLM against its equation in numpy: y = b + W x + U tanh(d + H x), forward and, by finite differences, backward."""
+"""NPLM compared with its equation in numpy, y = b + W x + U tanh(d + H x), and with finite differences."""
 
 from __future__ import annotations
 

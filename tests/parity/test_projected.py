@@ -1,4 +1,4 @@
-"""The projected LSTM against torch's own, and the way it is trained against autograd over its definition."""
+"""The projected LSTM compared with torch, and its training path with autograd on its definition."""
 
 from __future__ import annotations
 

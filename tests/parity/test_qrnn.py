@@ -1,5 +1,4 @@
-"""The quasi-recurrent layer against the paper's convolution, its own definition and the original's form; on a GPU its
-kernels against torch, and recorded steps against plain ones."""
+"""The QRNN layer compared with the paper, its definition and the original code; on a GPU, its kernels."""
 
 from __future__ import annotations
 

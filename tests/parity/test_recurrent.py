@@ -1,4 +1,4 @@
-"""Recurrent layers and networks against torch.nn, values and gradients: the cell, the kernel and torch's own."""
+"""Recurrent layers and networks compared with torch.nn, values and gradients, for every implementation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sequence to sequence: a step of attention by hand, torch's own layers, one step at a time, and padding."""
+"""Sequence-to-sequence networks compared with hand computations and layers of torch; stepwise decoding; padding."""
 
 from __future__ import annotations
 

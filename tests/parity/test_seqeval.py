@@ -1,4 +1,4 @@
-"""Spans and their F1 against seqeval, which counts as CoNLL's script does."""
+"""Spans and their F1 compared with seqeval, which counts like the CoNLL script."""
 
 from __future__ import annotations
 

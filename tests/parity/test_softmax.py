@@ -1,4 +1,4 @@
-"""The readouts against torch's own linear layer and cross-entropy: values, gradients and memory."""
+"""Readouts compared with the linear layer and cross-entropy of torch: values, gradients and memory."""
 
 import copy
 

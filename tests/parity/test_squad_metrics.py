@@ -1,4 +1,4 @@
-"""SQuAD's metrics beside another program's: T5's port of the official script, as lm-evaluation-harness ships it."""
+"""SQuAD metrics compared with the port of the official script in lm-evaluation-harness."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T5 in both forms beside transformers, weights carried over by hand: values, gradients, steps and padding."""
+"""T5 in both variants compared with transformers with copied weights: values, gradients, steps and padding."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T5 over rows of several pairs is T5 over each pair alone: values and gradients, on both sides and in between."""
+"""T5 on packed rows of several pairs equals T5 on each single pair, values and gradients."""
 
 from __future__ import annotations
 

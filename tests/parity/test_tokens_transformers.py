@@ -1,4 +1,4 @@
-"""The same ids as transformers' tokenizers, and as sentencepiece, from the same files."""
+"""Tokenizers give the ids of transformers and sentencepiece with the same files."""
 
 from __future__ import annotations
 

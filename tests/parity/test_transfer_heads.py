@@ -1,4 +1,4 @@
-"""Heads against those of transformers: the same weights, the same frames, the same logits."""
+"""Classification heads compared with transformers: equal weights, frames and logits."""
 
 from __future__ import annotations
 

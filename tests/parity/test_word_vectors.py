@@ -1,4 +1,4 @@
-"""word2vec and GloVe against sums written out: loss, gradient, and the compiled steps; against gensim where it is."""
+"""word2vec and GloVe compared with explicit sums (loss, gradients, compiled steps), and with gensim if installed."""
 
 from __future__ import annotations
 

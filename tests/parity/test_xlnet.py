@@ -1,6 +1,6 @@
-"""XLNet beside transformers, weights carried over by hand: both streams, memory, orders, segments, padding, gradients.
+"""XLNet compared with transformers with copied weights: both streams, memory, orders, segments, padding, gradients.
 
-And beside itself: from left to right, however a text is cut, and against all texts there are.
+Also compares left-to-right reading of a text in any parts, and a sum over all possible texts.
 """
 
 from __future__ import annotations

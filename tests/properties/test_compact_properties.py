@@ -1,4 +1,4 @@
-"""The compact layout against the definition, word by word."""
+"""The compact layout equals the definition, word by word."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Invariants of segmentation, splits and prepared streams, on any text."""
+"""Invariants of segmentation, splits and prepared streams for any text."""
 
 from __future__ import annotations
 

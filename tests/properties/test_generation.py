@@ -1,4 +1,4 @@
-"""What must hold of rules, beams and stopping for every distribution, model and text."""
+"""Invariants of decoding rules, beam search and stopping for every distribution, model and text."""
 
 import math
 from itertools import islice, product

@@ -1,4 +1,4 @@
-"""Metrics of any arrays against scikit-learn, scipy, seqeval and plain sums; also where all is of one kind."""
+"""Metrics of any arrays equal scikit-learn, scipy, seqeval and plain sums, even with a single class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache against counting anew at every token."""
+"""The cache equals recounting at every token."""
 
 import numpy as np
 import pytest

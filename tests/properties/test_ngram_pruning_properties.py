@@ -1,4 +1,4 @@
-"""Pruning against the plainest possible one: whole distributions compared word by word, whole models made anew."""
+"""Pruning equals the simplest implementation, compared on entire distributions and rebuilt models."""
 
 import math
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Counting, estimating and reading n-grams of any small text, against dictionaries and definitions."""
+"""Counting, estimating and reading n-grams of any small text equal dictionaries and definitions."""
 
 from __future__ import annotations
 

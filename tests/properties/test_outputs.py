@@ -1,4 +1,4 @@
-"""What holds for every readout: a distribution, exact evaluation, true gradients, and a file that needs no text."""
+"""Invariants of every readout: a distribution, exact evaluation, correct gradients, and files without the text."""
 
 from __future__ import annotations
 
