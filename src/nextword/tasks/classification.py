@@ -46,6 +46,7 @@ from nextword.tasks.base import (
     Count,
     Dataset,
     DataT,
+    EmbeddingPredictor,
     ExamplesT,
     HeadTaskConfig,
     PredictorT,
@@ -67,7 +68,6 @@ from nextword.tasks.heads import (
     TextHead,
     tokens_before_window,
 )
-from nextword.tasks.predictor import EmbeddingPredictor
 from nextword.tasks.text_data import TextDataset, read_text_data
 from nextword.tokenizers.base import Tokenizer
 from nextword.training.device import to_device

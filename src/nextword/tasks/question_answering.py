@@ -57,6 +57,7 @@ from nextword.tasks import error_analysis
 from nextword.tasks.base import (
     Count,
     Dataset,
+    EmbeddingPredictor,
     HeadTaskConfig,
     Setup,
     Task,
@@ -88,7 +89,6 @@ from nextword.tasks.prediction_files import (
     require_unique_columns,
     write_table,
 )
-from nextword.tasks.predictor import EmbeddingPredictor
 from nextword.tokenizers.base import Tokenizer
 
 SQUAD_KEYS = ('"paragraphs"', '"data"')

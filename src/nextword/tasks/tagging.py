@@ -65,6 +65,7 @@ from nextword.tasks.base import (
     Count,
     Dataset,
     HeadTaskConfig,
+    Predictor,
     Setup,
     Task,
     TaskConfig,
@@ -78,7 +79,6 @@ from nextword.tasks.encoding import max_text_tokens, require_encoder
 from nextword.tasks.heads import ModelWithHead
 from nextword.tasks.mixtures import split_names
 from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, Record, json_lines, shorten_list
-from nextword.tasks.predictor import Predictor
 from nextword.tokenizers.base import Tokenizer
 
 ROWS = 64  # sentences read at once
