@@ -6,7 +6,7 @@ and makes a command at least 1.3 times as fast (docs/benchmarks.md).
     cuda_graphs          CausalNetwork.step                             dispatch.py
     word2vec             Word2Vec.scores, GloVe.scores and autograd     models/word2vec.py, glove.py `learn`
     cpu_matmul.multiply  dequantized F.linear                           layers/quantized.py
-    int8_lstm            RecurrentLayer with dequantized weights        layers/quantized.py
+    cpu_int8             RecurrentLayer with dequantized weights        layers/quantized.py
     projected_lstm       ProjectedLSTM.stepwise                         layers/recurrent.py
     triton_kernels       torch, in the calling function                 their callers, by `available()`
 

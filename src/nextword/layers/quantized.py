@@ -18,8 +18,16 @@ from torch import Tensor, nn
 
 from nextword.core.errors import TrainingDiverged
 from nextword.core.types import IGNORE
-from nextword.kernels import int8_lstm
-from nextword.kernels.cpu_int8 import LANES, ROWS, has_byte_products, has_pair_products, limit
+from nextword.kernels.cpu_int8 import (
+    LANES,
+    ROWS,
+    has_byte_products,
+    has_pair_products,
+    limit,
+    pack_matrix,
+    pack_rows,
+    run_int8_lstm,
+)
 from nextword.kernels.cpu_matmul import multiply, multiply_buffers
 from nextword.layers.output.base import Readout
 from nextword.layers.recurrent import CellState, RecurrentLayer, Weights
@@ -145,7 +153,7 @@ class Int8TiedSoftmax(Readout):
 
 class Int8LSTM(RecurrentLayer):
     """An LSTM layer with int8 matrices. It computes with dequantized matrices, or, without gradients on a CPU, with a
-    compiled function (kernels/int8_lstm.py). Gradients reach its input, but never its weights.
+    compiled function (kernels/cpu_int8.py). Gradients reach its input, but never its weights.
     """
 
     scale_ih: Tensor
@@ -183,7 +191,7 @@ class Int8LSTM(RecurrentLayer):
 
     def compiled(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         h, c = state
-        y, c = int8_lstm.run_threads(x, self._pack(), h, c, self.width)
+        y, c = run_int8_lstm(x, self._pack(), h, c, self.width)
         return y, (y[-1], c)
 
     def _pack(self) -> tuple[Any, ...]:
@@ -192,8 +200,8 @@ class Int8LSTM(RecurrentLayer):
         if self._packed[0] != version:
             ranges = limit(self.weight_ih.shape[1]), limit(self.width)
             lists = self.scale_ih, self.scale_hh / ranges[1], self.bias_ih + self.bias_hh
-            rows = [int8_lstm.pack_rows(values.detach(), self.width) for values in lists]
-            matrices = (int8_lstm.pack_matrix(q, self.width) for q in (self.weight_ih, self.weight_hh))
+            rows = [pack_rows(values.detach(), self.width) for values in lists]
+            matrices = (pack_matrix(q, self.width) for q in (self.weight_ih, self.weight_hh))
             self._packed = version, (*matrices, torch.stack(rows, 1).contiguous().numpy(), ranges)
         return self._packed[1]
 

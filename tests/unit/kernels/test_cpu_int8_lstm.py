@@ -17,8 +17,16 @@ from torch import Tensor, nn
 from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Inputs, Vocabulary
 from nextword.evaluation.dynamic import DynamicEvaluator, DynamicSettings
-from nextword.kernels.cpu_int8 import COLUMNS, TILE_ROWS, UNITS, WIDE, has_pair_products, limit
-from nextword.kernels.int8_lstm import multiply_rows, pack_matrix
+from nextword.kernels.cpu_int8 import (
+    COLUMNS,
+    TILE_ROWS,
+    UNITS,
+    WIDE,
+    has_pair_products,
+    limit,
+    multiply_rows,
+    pack_matrix,
+)
 from nextword.layers import quantized
 from nextword.layers.quantized import Int8LSTM
 from nextword.layers.recurrent import CellState, RecurrentLayer
