@@ -184,16 +184,17 @@ class CorpusSide(Corpus):
         return blake2b(key.encode(), digest_size=16).hexdigest()
 
 
-def prepare_pairs(
+def prepare_parallel(
     corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progress | None = None
 ) -> Pairs | Mixture:
-    """Prepare both sides of one split of a parallel corpus, or load them from the cache; of tasks, a Mixture."""
+    """Prepare one split of a parallel corpus or of text-to-text tasks, or load it from the cache."""
     if isinstance(corpus, Tasks) and corpus.members:
         return prepare_tasks(corpus, split, tokenizer, progress=progress)
-    return _prepare_both_sides(corpus, split, tokenizer, progress)
+    return prepare_pairs(corpus, split, tokenizer, progress=progress)
 
 
-def _prepare_both_sides(corpus: Corpus, split: str, tokenizer: Tokenizer, progress: Progress | None) -> Pairs:
+def prepare_pairs(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progress | None = None) -> Pairs:
+    """Prepare both sides of one split of a parallel corpus, or load them from the cache."""
     has_sentinels = any(name.startswith(SENTINEL) for name in tokenizer.special)
     sides = [CorpusSide(corpus, source, tokenizer.end is None, has_sentinels) for source in (True, False)]
     source, target = (prepare(side, split, tokenizer, progress=progress) for side in sides)
@@ -534,7 +535,7 @@ def _prepare_member(
 ) -> Pairs | CorruptedText:
     corpus: Corpus = member.corpus
     if not member.is_plain:
-        return _prepare_both_sides(corpus, split, tokenizer, progress)
+        return prepare_pairs(corpus, split, tokenizer, progress=progress)
     text = prepare(corpus, split, tokenizer, progress=progress)
     sentinel_ids = sentinels(tokenizer.special)
     if not sentinel_ids or tokenizer.end is None:

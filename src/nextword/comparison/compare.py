@@ -42,7 +42,7 @@ from nextword.comparison.translation import (
 )
 from nextword.core.errors import NextwordError, RunError, Unsupported, invalid, unknown
 from nextword.core.io import replace_nonfinite, restore_infinities
-from nextword.core.types import Sample, Stop
+from nextword.core.types import LabeledProgress, Sample, Stop, ignore_progress
 from nextword.data.builtin import default_name
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
@@ -59,7 +59,7 @@ from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
 from nextword.training.events import Event, Job
-from nextword.training.train import OnProgress, build_network, build_tokenizer, ignore_progress, train_events
+from nextword.training.train import build_network, build_tokenizer, train_events
 from nextword.training.trainer import Trainer
 
 FILE = "comparison.json"
@@ -220,7 +220,7 @@ def run_plan(
     plan: Plan,
     device: str = "auto",
     on_update: Callable[[Update], None] = lambda update: None,
-    on_progress: OnProgress = ignore_progress,
+    on_progress: LabeledProgress = ignore_progress,
     stop: Callable[[], bool] = lambda: False,
 ) -> ComparisonResult:
     """Train and score the models of a plan, and write the report."""
@@ -241,7 +241,7 @@ def compare_events(
     plan: Plan,
     device: str = "auto",
     stop: Callable[[], bool] = lambda: False,
-    progress: OnProgress = ignore_progress,
+    progress: LabeledProgress = ignore_progress,
 ) -> Iterator[Update]:
     """Train and score the models of a plan one after the other; skip those that are done."""
     chosen_device = choose_device(device)
@@ -279,7 +279,7 @@ def compare_events(
 
 
 def _prepare_text(
-    plan: Plan, corpus: Corpus, entry: Mapping[str, Any], progress: OnProgress
+    plan: Plan, corpus: Corpus, entry: Mapping[str, Any], progress: LabeledProgress
 ) -> tuple[Tokenizer, dict[str, Prepared]]:
     """One tokenizer, trained on the training text, for all models, and the tokenized splits."""
     path = plan.folder / "tokenizer.json"

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from nextword.core.errors import InvalidSetting, Unsupported
+from nextword.core.errors import InvalidSetting, Unsupported, invalid
 from nextword.core.types import Batch, Inputs
 from nextword.models.base import Network
 from nextword.recipe import Phase
@@ -34,8 +34,8 @@ def choose_device(name: str = "auto") -> torch.device:
         raise InvalidSetting(f"There is no device '{name}'. Use cpu, cuda, cuda:1 or auto.", key="device", value=name)
     if device.type == "cuda" and (not torch.cuda.is_available() or (device.index or 0) >= torch.cuda.device_count()):
         raise InvalidSetting(
-            f"Device '{name}' is not available: torch {torch.__version__} sees {torch.cuda.device_count()} CUDA "
-            "devices. Use --device cpu, or install a CUDA build of torch.",
+            f"Device '{name}' is not available: torch {torch.__version__} sees {torch.cuda.device_count()} GPUs. Use "
+            "--device cpu, or install a CUDA build of torch.",
             key="device",
             value=name,
         )
@@ -114,11 +114,7 @@ def quantize(network: N, precision: str) -> N:
     int8    a quarter of the memory (layers/quantized.py)
     """
     if precision not in WEIGHT_PRECISIONS:
-        raise InvalidSetting(
-            f"Unknown precision {precision!r}. Expected {', '.join(WEIGHT_PRECISIONS)}.",
-            key="precision",
-            value=precision,
-        )
+        raise invalid("precision", precision, f"must be one of {', '.join(WEIGHT_PRECISIONS)}.")
     if precision == "fp32":
         return network
     name = type(network.base).__name__
@@ -140,21 +136,15 @@ def quantize(network: N, precision: str) -> N:
 def check_network_options(network: Network, phase: Phase) -> None:
     """Raise an error if the network cannot be trained with the phase's `compile` and `checkpointing`."""
     if network.base.is_quantized:
-        raise InvalidSetting(
-            "[model] bits = 8: int8 weights cannot be trained. Leave it out of the recipe.", key="model.bits", value=8
-        )
+        raise invalid("model.bits", 8, "makes int8 weights, which cannot be trained. Leave it out.")
     options = {
         "compile": (phase.compile, network.base.can_compile),
         "checkpointing": (phase.checkpointing, network.base.can_checkpoint),
     }
     for key, (is_wanted, is_possible) in options.items():
         if is_wanted and not is_possible:
-            raise InvalidSetting(
-                f"Phase '{phase.name}': {key} = true needs a Transformer, and {type(network).__name__} is not one. "
-                "Leave it out of the recipe.",
-                key=key,
-                value=True,
-            )
+            problem = f"needs a Transformer, and {type(network).__name__} is not one. Leave it out."
+            raise invalid(key, True, problem, f"phase '{phase.name}'")
 
 
 def configure_network(network: Network, phase: Phase, device: torch.device) -> None:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
+from nextword.batching.settings import require_number
+from nextword.core.errors import InvalidSetting, unknown
 
 
 @dataclass(frozen=True)
@@ -91,14 +92,8 @@ def slanted(rate: float, at: Progress, cut: float = 0.1, ratio: float = 32.0) ->
     The paper's denominator, peak · (1 / cut − 1), equals T − peak if T · cut is an integer; otherwise the rate would
     end below zero.
     """
-    if not 0 < cut < 1:
-        raise InvalidSetting(
-            f"Schedule 'slanted': cut = {cut}. Expected a fraction of the steps.", key="schedule.cut", value=cut
-        )
-    if ratio < 1:
-        raise InvalidSetting(
-            f"Schedule 'slanted': ratio = {ratio}. Expected at least 1.", key="schedule.ratio", value=ratio
-        )
+    require_number("schedule.cut", cut, 0, 1, exclude_low=True, exclude_high=True)
+    require_number("schedule.ratio", ratio, 1)
     peak = max(1, math.floor(at.total * cut + 1e-9))
     p = at.step / peak if at.step < peak else 1 - (at.step - peak) / max(at.total - peak, 1)
     return rate * (1 + max(p, 0.0) * (ratio - 1)) / ratio
@@ -123,21 +118,12 @@ class Schedule:
         options = dict(options)
         kind = options.pop("kind", "constant")
         if kind not in SCHEDULES:
-            raise UnknownName(
-                f"There is no schedule '{kind}'.{did_you_mean(kind, SCHEDULES)} Expected {', '.join(SCHEDULES)}.",
-                name=kind,
-                known=SCHEDULES,
-            )
+            raise unknown("schedule", kind, SCHEDULES)
         self.rate, self.function, self.options = rate, SCHEDULES[kind], options
         known = list(inspect.signature(self.function).parameters)[2:]
         for key in options:
             if key not in known:
-                raise UnknownName(
-                    f"Schedule '{kind}' has no key '{key}'.{did_you_mean(key, known)} Expected "
-                    f"{', '.join(known) or 'no keys'}.",
-                    name=key,
-                    known=known,
-                )
+                raise unknown("key", key, known, where=f"schedule '{kind}'")
         try:
             self(Progress(0, 0, 0.0, ()))
         except TypeError as problem:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 from nextword.core.types import Batch, Inputs, State
 from nextword.kernels.graph_capture import capture_graph
 from nextword.objectives.base import Objective
@@ -37,12 +37,8 @@ MAX_GRAPHS = 160  # further shapes run eagerly
 def check_step(phase: Phase, objective: Objective[Any]) -> None:
     """Raise an error if the phase's steps cannot be recorded as it asks."""
     if phase.cuda_graphs and not objective.recordable and phase.accumulate > 1:
-        raise InvalidSetting(
-            f"Phase '{phase.name}': cuda_graphs = true records steps of one batch, but accumulate = "
-            f"{phase.accumulate}. Leave one of them out.",
-            key="accumulate",
-            value=phase.accumulate,
-        )
+        problem = "does not work with cuda_graphs = true, which records steps of one batch. Leave one of them out."
+        raise invalid("accumulate", phase.accumulate, problem, f"phase '{phase.name}'")
 
 
 def make_step(trainer: Trainer) -> Step:

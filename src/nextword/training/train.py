@@ -19,11 +19,11 @@ from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources, prepare_pairs
+from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources, prepare_parallel
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, UnknownName, did_you_mean
+from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, invalid, unknown
 from nextword.core.protocols import Counting
-from nextword.core.types import Vocabulary
+from nextword.core.types import LabeledProgress, Vocabulary, ignore_progress
 from nextword.data.corpus import Corpus
 from nextword.data.filters.decontaminate import DecontaminatedCorpus
 from nextword.data.opening import open_corpus, open_unsplit
@@ -43,12 +43,6 @@ from nextword.training.warm_start import initial_weights, load_initial_weights
 
 MAX_NAMED = 4  # differing settings in an error message
 
-OnProgress = Callable[[str, float, float | None], None]  # label, done, total
-
-
-def ignore_progress(label: str, done: float, total: float | None) -> None:
-    """The default progress callback."""
-
 
 def train_events(
     recipe: Recipe | None,
@@ -58,7 +52,7 @@ def train_events(
     tokenizer: Tokenizer | None = None,
     device: str = "auto",
     stop: Callable[[], bool] = never_stop,
-    on_progress: OnProgress = ignore_progress,
+    on_progress: LabeledProgress = ignore_progress,
 ) -> Iterator[Event]:
     """Train into a run folder, yielding events, which are also written to its log.
 
@@ -154,21 +148,10 @@ def run_phases(
     facts    further entries of the manifest
     """
     last = len(recipe.phases) - 1
-    jobs = [
-        Job(
-            network,
-            phase,
-            i,
-            splits[i]["train"],
-            splits[i].get("valid"),
-            tokenizer.lossless,
-            run,
-            device,
-            stop,
-            final and i == last,
-        )
-        for i, phase in enumerate(recipe.phases)
-    ]
+    jobs = []
+    for i, (phase, data) in enumerate(zip(recipe.phases, splits, strict=True)):
+        train, valid = data["train"], data.get("valid")
+        jobs.append(Job(network, phase, i, train, valid, tokenizer.lossless, run, device, stop, final and i == last))
     if run is None:
         for job in jobs:  # all phases, before there is a run folder
             _check_phase(job, tokenizer)
@@ -221,62 +204,53 @@ def _is_before(line: Mapping[str, Any], phase: int, step: int) -> bool:
 
 def run_count_phase(job: Job) -> Iterator[Event]:
     """Phases of kind `count`. A resumed run counts from the beginning: one pass, which gives the same model."""
-    network, phase, started = _require_counting(job), job.phase, time.perf_counter()
+    network, event, tokens, step = _require_counting(job), _event_factory(job), len(job.train.ids), 0
     assert job.run is not None
-    tokens, step = len(job.train.ids), 0
-
-    def event(kind: str, fraction: float, values: Mapping[str, Any]) -> Event:
-        seconds = time.perf_counter() - started if kind != BEGIN else 0.0
-        return Event(kind, phase.name, step, fraction, seconds, values)
-
-    yield event(BEGIN, 0.0, {"tokens": tokens})
-    for values in network.count(job.train, job.valid, phase.estimator):
-        step += 1
-        yield event(STEP, values.get("fraction", 0.0), values)
+    yield event(BEGIN, step, 0.0, {"tokens": tokens})
+    for step, values in enumerate(network.count(job.train, job.valid, job.phase.estimator), 1):
+        yield event(STEP, step, values.get("fraction", 0.0), values)
         if job.stop():
-            yield event(END, 0.0, {"reason": "interrupted"})
+            yield event(END, step, 0.0, {"reason": "interrupted"})
             return
     job.run.save_model(network.save)
-    yield event(END, 1.0, {"reason": "counted", "tokens": tokens})
+    yield event(END, step, 1.0, {"reason": "counted", "tokens": tokens})
+
+
+def _event_factory(job: Job) -> Callable[[str, int, float, Mapping[str, Any]], Event]:
+    """A function that makes the events of a phase from their kind, step, fraction done and values."""
+    started = time.perf_counter()
+
+    def make_event(kind: str, step: int, fraction: float, values: Mapping[str, Any]) -> Event:
+        seconds = 0.0 if kind == BEGIN else time.perf_counter() - started
+        return Event(kind, job.phase.name, step, fraction, seconds, values)
+
+    return make_event
 
 
 def _require_counting(job: Job) -> Counting:
     if not isinstance(job.network, Counting):
-        raise InvalidSetting(
-            f"Phase '{job.phase.name}': kind = 'count', but {type(job.network).__name__} is trained by gradient "
-            "descent. Use kind = 'gradient'.",
-            key="kind",
-            value="count",
-        )
+        problem = f"does not work: {type(job.network).__name__} is trained by gradient descent. Use kind = 'gradient'."
+        raise invalid("kind", "count", problem, f"phase '{job.phase.name}'")
     return job.network
 
 
 def run_in_context_phase(job: Job) -> Iterator[Event]:
     """Phases of kind `in_context`: label the data. A resumed run labels all of it again, with the same result."""
-    model, phase, started = job.network, job.phase, time.perf_counter()
+    model, phase, event, done = job.network, job.phase, _event_factory(job), 0
     if not isinstance(model, InContextModel):
-        raise InvalidSetting(
-            f"Phase '{phase.name}': kind = 'in_context' trains nothing. Use `nextword transfer gpt3/in-context`.",
-            key="kind",
-            value="in_context",
-        )
+        problem = "trains nothing. Use `nextword transfer gpt3/in-context`."
+        raise invalid("kind", "in_context", problem, f"phase '{phase.name}'")
     assert job.run is not None
-    done = 0
-
-    def event(kind: str, fraction: float, values: Mapping[str, Any]) -> Event:
-        seconds = time.perf_counter() - started if kind != BEGIN else 0.0
-        return Event(kind, phase.name, done, fraction, seconds, values)
-
     facts = {"shots": sum(model.solved.values()), "parameters": model.num_parameters(), "seed": phase.seed}
-    yield event(BEGIN, 0.0, {**facts, "device": str(job.device), "notes": model.notes})
+    yield event(BEGIN, done, 0.0, {**facts, "device": str(job.device), "notes": model.notes})
     job.run.save_model(model.save)
     for done, total in model.label_splits(job.valid):
-        yield event(STEP, done / total, {"of": total})
+        yield event(STEP, done, done / total, {"of": total})
         if job.stop() and done < total:
-            yield event(END, 0.0, {"reason": "interrupted"})
+            yield event(END, done, 0.0, {"reason": "interrupted"})
             return
-    yield event(VALID, 1.0, {**model.score_examples(job.valid["dev"]), "best": True})
-    yield event(END, 1.0, {"reason": "shown"})
+    yield event(VALID, done, 1.0, {**model.score_examples(job.valid["dev"]), "best": True})
+    yield event(END, done, 1.0, {"reason": "shown"})
 
 
 @runtime_checkable
@@ -311,17 +285,12 @@ def build_config(recipe: Recipe) -> Any:
     known = [field.name for field in dataclasses.fields(cls.Config)]
     for key in recipe.model:
         if key not in known:
-            raise UnknownName(
-                f"{recipe.name}: [model] of '{recipe.slug}' has no key '{key}'.{did_you_mean(key, known)} Expected "
-                f"{', '.join(known)}.",
-                name=key,
-                known=known,
-            )
+            raise unknown("key", key, known, where=f"{recipe.name}: in [model] of '{recipe.slug}',")
     check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
     return cls.Config(**recipe.model)
 
 
-def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: OnProgress = ignore_progress) -> Tokenizer:
+def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: LabeledProgress = ignore_progress) -> Tokenizer:
     """The recipe's tokenizer, trained on the training split alone."""
     if "load" in recipe.tokenizer:
         return train_tokenizer(recipe.tokenizer, ())
@@ -346,12 +315,7 @@ def pretrained_words(recipe: Recipe) -> Sequence[str]:
 def _open_corpus(phase: Phase) -> Corpus:
     """A phase's text, without the passages of its evaluation sets (`decontaminate`)."""
     if phase.kind not in PHASES:
-        raise UnknownName(
-            f"Phase '{phase.name}': there is no kind '{phase.kind}'.{did_you_mean(phase.kind, PHASES)} Expected "
-            f"{', '.join(PHASES)}.",
-            name=phase.kind,
-            known=PHASES,
-        )
+        raise unknown("kind", phase.kind, PHASES, where=f"phase '{phase.name}'")
     if not phase.data:
         raise InvalidSetting(
             f"Phase '{phase.name}' has no data. Name a path or a data set (`nextword data`) with --data.", key="data"
@@ -359,17 +323,13 @@ def _open_corpus(phase: Phase) -> Corpus:
     corpus = open_parallel(phase.data) if trains_on_pairs(phase.objective) else open_corpus(phase.data)
     names = [phase.decontaminate] if isinstance(phase.decontaminate, str) else phase.decontaminate
     if names and corpus.is_parallel:
-        raise InvalidSetting(
-            f"Phase '{phase.name}': `decontaminate` cuts passages out of a text, which is not possible for pairs. "
-            "Leave it out.",
-            key="decontaminate",
-            value=names,
-        )
+        problem = "cuts passages out of a text, which is not possible for pairs. Leave it out."
+        raise invalid("decontaminate", names, problem, f"phase '{phase.name}'")
     return DecontaminatedCorpus(corpus, [open_corpus(name) for name in names]) if names else corpus
 
 
-def _prepare_splits(corpus: Corpus, tokenizer: Tokenizer, on_progress: OnProgress) -> dict[str, Any]:
-    prepare_split = prepare_pairs if corpus.is_parallel else prepare
+def _prepare_splits(corpus: Corpus, tokenizer: Tokenizer, on_progress: LabeledProgress) -> dict[str, Any]:
+    prepare_split = prepare_parallel if corpus.is_parallel else prepare
     return {
         split: prepare_split(corpus, split, tokenizer, progress=partial(on_progress, f"reading {split}"))
         for split in ("train", "valid")
@@ -378,18 +338,14 @@ def _prepare_splits(corpus: Corpus, tokenizer: Tokenizer, on_progress: OnProgres
 
 
 def add_unlabeled_sources(
-    phase: Phase, pairs: Pairs, tokenizer: Tokenizer, vocabulary: Vocabulary, on_progress: OnProgress
+    phase: Phase, pairs: Pairs, tokenizer: Tokenizer, vocabulary: Vocabulary, on_progress: LabeledProgress
 ) -> tuple[PairsAndSources, str]:
     """Combine the pairs with the untranslated sources that the objective names; return also the text's fingerprint."""
     objective: Any = make_objective(phase.objective, phase.batches, vocabulary)
     name, key = objective.unlabeled, f"phase.{phase.name}.objective.unlabeled"
     if tokenizer.end is None:
-        raise InvalidSetting(
-            f"Phase '{phase.name}': untranslated sources need a tokenizer with an end token, and kind "
-            f"'{tokenizer.kind}' has none. Use another, such as unigram or bpe.",
-            key="tokenizer.kind",
-            value=tokenizer.kind,
-        )
+        problem = "has no end token, which untranslated sources need. Use another, such as unigram or bpe."
+        raise invalid("tokenizer.kind", tokenizer.kind, problem)
     try:
         corpus = open_unsplit(name)
     except NextwordError as problem:

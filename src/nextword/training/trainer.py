@@ -26,8 +26,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from nextword.batching.settings import require_choice, require_number
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, TrainingDiverged, UnknownName, did_you_mean
+from nextword.core.errors import TrainingDiverged, invalid, unknown
 from nextword.core.protocols import Online
 from nextword.core.types import Batch, State
 from nextword.layers.init import INITIALISATIONS, unigram_bias
@@ -49,6 +50,7 @@ from nextword.training.optimizers import TrainableLayers, check_optimizer
 from nextword.training.schedules import Progress, Schedule
 from nextword.training.steps import check_step, make_step
 
+DEFAULT_SCALE = 0.1  # of `initialization`
 VALIDATIONS = 10  # per phase, if a budget in steps or minutes does not say how often
 MAX_UNIGRAM_TOKENS = 50_000_000  # tokens counted for a unigram bias
 
@@ -58,6 +60,8 @@ RETIME_CERTAIN = 0.1  # of the minutes, it is corrected once more, because first
 VALID_TOKENS_PER_SECOND, VALID_TOKENS = 200, 5_000  # held-out tokens per second of such a budget, and at least
 
 PREFIX = "network."  # of the network's tensors in a saved state
+# Attributes of the trainer that a saved state has under the same name
+SAVED = ("total_steps", "validate_every", "is_budget_final", "validations", "best", "predictions", "steps_since_log")
 
 
 def run_gradient_phase(job: Job) -> Iterator[Event]:
@@ -429,15 +433,9 @@ class Trainer:
         if self.device.type == "cuda":
             tensors["random_cuda"] = torch.cuda.get_rng_state(self.device)
         values = {
+            **{name: vars(self)[name] for name in SAVED},
             "phase": self.job.index,
             "step": self.steps_done,
-            "total_steps": self.total_steps,
-            "validate_every": self.validate_every,
-            "is_budget_final": self.is_budget_final,
-            "validations": self.validations,
-            "best": self.best,
-            "predictions": self.predictions,
-            "steps_since_log": self.steps_since_log,
             "seconds": self.seconds(),
             "reason": "" if reason == "interrupted" else reason,
             "state": state_shape,
@@ -460,16 +458,8 @@ class Trainer:
         if self.device.type == "cuda" and "random_cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random_cuda"], self.device)
         self.nats = tensors["nats"].to(self.device)
-        self.steps_done = values["step"]
-        self.total_steps = values["total_steps"]
-        self.validate_every = values["validate_every"]
-        self.is_budget_final = values["is_budget_final"]
-        self.validations = values["validations"]
-        self.best = values["best"]
-        self.predictions = values["predictions"]
-        self.steps_since_log = values["steps_since_log"]
-        self.seconds_before = values["seconds"]
-        self.end_reason = values["reason"]
+        vars(self).update({name: values[name] for name in SAVED})
+        self.steps_done, self.seconds_before, self.end_reason = values["step"], values["seconds"], values["reason"]
         return True
 
     def keep_weights(self) -> None:
@@ -512,31 +502,20 @@ def check_initial(network: Network, options: Mapping[str, Any]) -> None:
     """Validate a phase's `initialization = { kind, scale, bias }`."""
     kind = options.get("kind", "")
     if kind and kind not in INITIALISATIONS:
-        raise UnknownName(
-            f"initialization: there is no kind '{kind}'.{did_you_mean(str(kind), INITIALISATIONS)} Expected "
-            f"{', '.join(INITIALISATIONS)}.",
-            name=str(kind),
-            known=INITIALISATIONS,
-        )
+        raise unknown("initialization", kind, INITIALISATIONS)
     for key, value in options.items():
-        if key == "bias" and value in ("", "unigram"):
-            if value and (network.readout is None or network.readout.output_bias is None):
-                raise InvalidSetting(
-                    "initialization: bias = 'unigram' needs an output layer with a bias per word. Leave it out.",
-                    key="initialization.bias",
-                    value=value,
-                )
-        elif key != "kind" and not (key == "scale" and isinstance(value, (int, float))):
-            raise InvalidSetting(
-                f"initialization: {key} = {value!r}. Expected kind, scale (a number) and bias = 'unigram'.",
-                key=f"initialization.{key}",
-                value=value,
-            )
+        if key not in ("kind", "scale", "bias"):
+            raise invalid(f"initialization.{key}", value, "is not a setting. Use kind, scale and bias.")
+    require_number("initialization.scale", options.get("scale", DEFAULT_SCALE))
+    bias = options.get("bias", "")
+    require_choice("initialization.bias", bias, ("", "unigram"))
+    if bias and (network.readout is None or network.readout.output_bias is None):
+        raise invalid("initialization.bias", bias, "needs an output layer with a bias per word. Leave it out.")
 
 
 def initialize_weights(network: Network, options: Mapping[str, Any], ids: np.ndarray) -> None:
     if options.get("kind"):
-        INITIALISATIONS[options["kind"]](network, options.get("scale", 0.1))
+        INITIALISATIONS[options["kind"]](network, options.get("scale", DEFAULT_SCALE))
     if options.get("bias"):
         bias = network.readout.output_bias
         counts = torch.bincount(torch.as_tensor(ids[:MAX_UNIGRAM_TOKENS].astype("int64")), minlength=len(bias))
@@ -545,30 +524,17 @@ def initialize_weights(network: Network, options: Mapping[str, Any], ids: np.nda
 
 def check_online(network: Network, phase: Phase) -> None:
     """A network that updates itself has a learning rate and its optimizer's memory, and nothing else."""
-    name = type(network).__name__
+    name, where = type(network).__name__, f"phase '{phase.name}'"
     if not isinstance(network, Online):
-        raise InvalidSetting(
-            f"Phase '{phase.name}': online = true is for networks that update themselves after every prediction, and "
-            f"{name} does not. Leave it out.",
-            key="online",
-            value=True,
-        )
+        problem = f"is for networks that update themselves after every prediction, and {name} does not. Leave it out."
+        raise invalid("online", True, problem, where)
     kind = phase.optimizer.get("kind", "adam")
     unknown = phase.optimizer.keys() - {"kind", "rate", "eps", "initial_accumulator_value"}
     if kind != network.learns_with or unknown:
-        raise InvalidSetting(
-            f"Phase '{phase.name}': {name} learns online with optimizer '{network.learns_with}' and a rate; the recipe "
-            f"has {dict(phase.optimizer)}. Leave online out to train in batches with any optimizer.",
-            key="optimizer",
-            value=dict(phase.optimizer),
-        )
+        problem = f"does not work with online = true: {name} uses '{network.learns_with}' and a rate. Leave online out."
+        raise invalid("optimizer", dict(phase.optimizer), problem, where)
     defaults = {"clip": 0.0, "accumulate": 1, "cuda_graphs": False, "trainable_groups": 0}
     for key, default in defaults.items():
         value = vars(phase)[key]
         if value != default:
-            raise InvalidSetting(
-                f"Phase '{phase.name}': {key} = {value} has no effect with online = true, where no batch has a "
-                "gradient. Leave it out.",
-                key=key,
-                value=value,
-            )
+            raise invalid(key, value, "has no effect with online = true, where no batch has a gradient.", where)

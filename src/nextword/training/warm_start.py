@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.core.errors import InvalidSetting, RunError, Unsupported
+from nextword.core.errors import InvalidSetting, RunError, Unsupported, invalid
 from nextword.core.protocols import Counting
 from nextword.layers.output.mixture import MixtureOfSoftmaxes
 from nextword.layers.output.sampled import SampledSoftmax
@@ -73,19 +73,11 @@ def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], 
     slug = run.recipe.slug
     cls = model_class(slug)
     if issubclass(cls, Counting) or isinstance(network, Counting):
-        raise InvalidSetting(
-            f"{where}: a model that counts ('{slug}') has no weights to begin with. Leave init_from out.",
-            key="init_from",
-            value=job.phase.init_from,
-        )
+        raise invalid("init_from", job.phase.init_from, f"names a model that counts ('{slug}'): it has no weights.")
     other = cls.load(run.path, cls.Config(**run.recipe.model), vocabulary(run_tokenizer, spellings=True))
     if network.is_backward != other.is_backward:
-        raise InvalidSetting(
-            f"{where}: that run reads texts {_direction(other)}, but this network reads them {_direction(network)}. "
-            f"Use --set model.backward={str(other.is_backward).lower()}, or use a run of the other direction.",
-            key="model.backward",
-            value=network.is_backward,
-        )
+        problem = f"is not that run's direction. Set it to {str(other.is_backward).lower()}, or use another run."
+        raise invalid("model.backward", network.is_backward, problem, where)
     missing = _num_extra(network) - _num_extra(other)
     if missing > 0 and type(other) is type(network):
         other = resize_embeddings(other, missing, torch.Generator().manual_seed(job.phase.seed))
@@ -102,10 +94,6 @@ def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], 
 def _num_extra(network: Network) -> int:
     """Special tokens beyond the vocabulary that the network has vectors for."""
     return 0 if network.extra is None else network.extra.num_embeddings
-
-
-def _direction(network: Network) -> str:
-    return "from right to left" if network.is_backward else "from left to right"
 
 
 def _describe(tokenizer: Tokenizer) -> str:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.batching.seq2seq import Mixture, Sequences, deal_examples, prepare_pairs, prepare_tasks
+from nextword.batching.seq2seq import Mixture, Sequences, deal_examples, prepare_pairs, prepare_parallel, prepare_tasks
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, NextwordError, UnknownName
 from nextword.data.parallel import is_parallel, open_parallel
 from nextword.data.text_to_text import Mixing, is_tasks, list_prefixes, round_to_step, tasks
@@ -225,19 +225,19 @@ def test_mixture_is_drawn_at_its_rates(here: Path) -> None:
     corpus = open_parallel(f"tasks:sst2+mrpc+denoise:{here / 'plain.txt'},limit=100")
     texts = [t for d in corpus.documents("train") for t in (d.source or "", d.text)]
     tokenizer = train_tokenizer({"kind": "unigram", "size": 150, "sentinels": 20}, texts)
-    text = prepare_pairs(corpus, "train", tokenizer)
+    text = prepare_parallel(corpus, "train", tokenizer)
     assert isinstance(text, Mixture)
     counts = [len(part) for part in text.parts]
     assert counts[:2] == [40, 200 - len(pairs("tasks:mrpc", "valid"))]
     assert text.rates == pytest.approx(Mixing(100).shares(counts))
-    layout = Sequences(rows=5, length=60, overflow="cut")
+    layout = Sequences(rows=5, length=60, overflow="truncate")
     fitted = layout.fitting(text)
     order = fitted.draw_order(np.random.default_rng(0), 3, 0)
     of = np.searchsorted(fitted.starts, order, side="right") - 1
     assert np.bincount(of).tolist() == list(fitted.quotas)
     assert fitted.quotas[:2] == (40, 100)
     for pack in (False, True):
-        layout = Sequences(rows=5, length=60, overflow="cut", pack=pack)
+        layout = Sequences(rows=5, length=60, overflow="truncate", pack=pack)
         batches = layout.batches(text, 3, 0)
         some = [next(batches) for _ in range(layout.batches_per_epoch(text) + 3)]
         again = next(layout.batches(text, 3, len(some) - 1))
