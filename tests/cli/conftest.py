@@ -1,4 +1,4 @@
-"""The command line as a user meets it: in this process where that is the same, in a real one for signals and pipes."""
+"""Run commands in this process where equivalent, and in a separate process for signals and pipes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def environment(**more: str) -> dict[str, str]:
 
 
 def start(*words: str | Path, **more: Any) -> subprocess.Popen[str]:
-    """`nextword …` in a process of its own."""
+    """Start `nextword …` in a separate process."""
     command = [sys.executable, "-m", "nextword", *map(str, words)]
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, text=True, encoding="utf-8", **{"env": environment(), **pipes, **more})
@@ -82,7 +82,7 @@ def cli() -> Cli:
 
 @pytest.fixture(scope="session")
 def js(cli: Cli) -> Callable[..., Any]:
-    """The same with --json: what was printed, parsed."""
+    """Run a command with --json and return the parsed output."""
     return lambda *words, **more: json.loads(cli(*words, "--json", **more).stdout)
 
 
@@ -96,7 +96,7 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One small finished run, made by the command; not to be changed."""
+    """A small finished run; do not modify."""
     folder = tmp_path_factory.mktemp("trained") / "lstm"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -106,7 +106,7 @@ def trained(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 @pytest.fixture
 def run(trained: Path, tmp_path: Path) -> Path:
-    """A copy of it to do anything with."""
+    """A copy of the run that tests may modify."""
     return Path(shutil.copytree(trained, tmp_path / "run"))
 
 
@@ -119,7 +119,7 @@ def by_hand(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Lines of few words, among them names that an ARPA file keeps for itself."""
+    """Lines of few words, including names reserved in ARPA files."""
     folder, draw = tmp_path_factory.mktemp("data"), random.Random(3)
     words = ["king", "land", "house", "went", "naïve", "東京", "<s>", "</s>", "<UNK>", "<unk>", "#", "it's", '"']
     for split, count in (("train", 300), ("valid", 20), ("test", 40)):
@@ -130,7 +130,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def words(cli: Cli, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run of n-grams of words on those lines; not to be changed."""
+    """A word n-gram run on those lines; do not modify."""
     folder = tmp_path_factory.mktemp("words") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -139,7 +139,7 @@ def words(cli: Cli, data: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 
 def sets(*changes: str) -> list[str]:
-    """Changes to a recipe, as words of a command."""
+    """Changes to a recipe as `--set` options."""
     return [word for change in changes for word in ("--set", change)]
 
 
@@ -148,7 +148,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def refused(cli: Cli, *asked: str | Path) -> str:
-    """What `convert` says, in one line, and that nothing was written or lost."""
+    """Return the error of `convert` in one line; check that no file was written or lost."""
     place = Path(asked[1]).parent
     before = contents(place)
     message = cli("convert", *asked, fails=True).stderr

@@ -1,4 +1,4 @@
-"""`nextword evaluate --cache` and `--dynamic`: settings found and stated, and never taken for the plain model."""
+"""`nextword evaluate --cache` and `--dynamic`: searched and reported settings, kept separate from the plain model."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_cache_combines_with_dynamic_sgd(js: Js, run: Path) -> None:
 
 
 def test_adapted_result_does_not_replace_the_plain_result(js: Js, cli: Cli, run: Path) -> None:
-    """The card, the list of runs and the log of evaluations go on showing the model by itself."""
+    """The card, the list of runs, and the log of evaluations still show the plain model."""
     folder = RunFolder.open(run)
     plain = js("runs", run)
     write_card(folder)

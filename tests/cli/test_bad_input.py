@@ -1,4 +1,4 @@
-"""Mistakes of the user: one message that names what is wrong, exit code 1, and nothing is lost or created.
+"""User errors: one message that names the problem, exit code 1, and no file lost or created.
 
 Expectations are values of the input (a path, key, number or suggested name), not sentences.
 """
@@ -299,7 +299,7 @@ def test_diverging_training_keeps_the_last_good_state(cli: Cli, text: Path, tmp_
 
 
 class Full:
-    """A disk that is full from the n-th write of a state on."""
+    """A disk that is full from the n-th write of a state."""
 
     def __init__(self, save: Callable[..., None], after: int, problem: Exception) -> None:
         self.save, self.left, self.problem = save, after, problem
@@ -338,7 +338,7 @@ def test_full_disk_keeps_the_last_good_state(
 
 
 def test_full_tmpfs_keeps_the_last_good_state(text: Path, tmp_path: Path) -> None:
-    """A megabyte of memory as a disk, seen by these processes alone."""
+    """Use a tmpfs of one megabyte, mounted for these processes only."""
     script = f"""
         set -u; mkdir disk; mount -t tmpfs -o size=1m disk disk || exit 77
         nextword() {{ {sys.executable} -m nextword "$@"; }}

@@ -1,4 +1,4 @@
-"""`nextword data … --out`: what goes, what stays, what is said about it; and a mixture seen by the command."""
+"""`nextword data … --out`: removed, kept, and reported documents; descriptions of mixtures."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ids(path: Path) -> list[str]:
 
 @pytest.fixture
 def crawl(tmp_path: Path) -> Path:
-    """Forty fine documents, two of them twice; thirty of spam; one that holds test text; one like a held-out one."""
+    """40 good documents, two of them twice; 30 of spam; one with test text; one similar to a held-out document."""
     texts = {f"fine{i}": prose(i) for i in range(40)}
     texts |= {"copy3": texts["fine3"].upper(), "copy4": texts["fine4"] + " end"}
     texts |= {f"spam{i}": prose(500 + i, SPAM) for i in range(30)}
@@ -167,7 +167,7 @@ def test_data_describes_a_mixture(js: Any, cli: Cli, crawl: Path, tmp_path: Path
 def test_evaluate_against_training_text_scores_dirty_documents_separately(
     trained: Path, text: Path, tmp_path: Path
 ) -> None:
-    """Of three documents, the one that is in the training text is dirty."""
+    """One of three documents occurs in the training text, so it is dirty."""
     from nextword.cli.evaluate import print_overlap
     from nextword.data.opening import open_unsplit
     from nextword.evaluation.evaluate_run import score_overlap

@@ -1,4 +1,4 @@
-"""From a text to a trained model and everything that can be done with it, command by command."""
+"""Train a model on a text and use it with every command."""
 
 from __future__ import annotations
 

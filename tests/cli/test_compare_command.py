@@ -1,4 +1,4 @@
-"""`nextword compare`: the main job, cut short, broken and resumed."""
+"""`nextword compare`: complete, failed, interrupted, and resumed comparisons."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TWO = ("lstm/tiny", "gru/tiny")
 
 @pytest.fixture(scope="module")
 def compared(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A finished comparison of two models and what the command showed."""
+    """A finished comparison of two models, and the output of the command."""
     folder = tmp_path_factory.mktemp("compared") / "out"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))

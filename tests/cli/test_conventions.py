@@ -1,4 +1,4 @@
-"""`nextword evaluate` over a closed vocabulary: every convention side by side, and texts that a model rules out."""
+"""`nextword evaluate` with a closed vocabulary: all counting conventions, and impossible texts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def counted(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_evaluate_lists_all_conventions(js: Js, cli: Cli, counted: Path) -> None:
-    """Two of six tokens cost one bit, b and <unk>; the rest is certain."""
+    """Two of six tokens cost one bit (b and <unk>); the rest are certain."""
     result = js("evaluate", counted)
     assert [(row["name"], row["tokens"]) for row in result["conventions"]] == list(
         zip(NAMES, (6, 4, 5, 3), strict=True)
@@ -85,7 +85,7 @@ def test_evaluate_of_bytes_has_no_conventions(js: Js, cli: Cli, run: Path) -> No
 
 
 def test_evaluate_impossible_text_reports_infinity(js: Js, cli: Cli, counted: Path, tmp_path: Path) -> None:
-    """No line began with b: one token of probability zero among eight, and two of the rest at one bit."""
+    """No training line started with b: one of eight tokens is impossible, and two others cost one bit."""
     other = tmp_path / "other.txt"
     other.write_text("a b\na <unk>\nb\n")
     printed = cli("evaluate", counted, "--data", other, "--json").stdout

@@ -1,4 +1,4 @@
-"""`nextword convert`: ARPA files into runs that every command takes, runs into ARPA files that KenLM reads alike."""
+"""`nextword convert`: ARPA files to runs that work with every command, and runs to ARPA files that KenLM reads."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def test_written_arpa_of_subwords_read_by_kenlm_gives_equal_scores(
 
 
 class Pieces:
-    """A tokenizer of nothing but pieces."""
+    """A tokenizer that only has pieces."""
 
     kind = "bpe"
 

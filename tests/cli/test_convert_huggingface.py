@@ -1,4 +1,4 @@
-"""`nextword convert` with folders of transformers: runs that every command takes, and folders that are refused."""
+"""`nextword convert` with folders of transformers: runs that work with every command, and rejected folders."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = ("--set", "tokenizer.size=300", "--set", "model.width=12", "--set", "pha
 
 @pytest.fixture(scope="module")
 def run(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small run of GPT-2; not to be changed."""
+    """A small GPT-2 run; do not modify."""
     folder = tmp_path_factory.mktemp("gpt2") / "run"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -43,7 +43,7 @@ def written(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder(written: Path, tmp_path: Path) -> Path:
-    """A copy of it to do anything with."""
+    """A copy of the folder that tests may modify."""
     return Path(shutil.copytree(written, tmp_path / "folder"))
 
 
@@ -243,7 +243,7 @@ def test_convert_with_invalid_shard_index_names_the_problem(
 
 
 class Trap:
-    """Opened as pickles are by default, this leaves a file."""
+    """Creates a file when unpickled."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -1,4 +1,4 @@
-"""What `nextword convert` refuses: targets that are there, formats it does not know, runs that are not whole."""
+"""`nextword convert` rejects existing targets, unknown formats, and incomplete runs."""
 
 from __future__ import annotations
 

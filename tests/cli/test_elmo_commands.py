@@ -1,4 +1,4 @@
-"""ELMo from the command line: vectors of words, two perplexities, and its own file format there and back."""
+"""ELMo commands: word vectors, two perplexities, and conversion to its file format and back."""
 
 from __future__ import annotations
 

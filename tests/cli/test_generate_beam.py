@@ -1,4 +1,4 @@
-"""`nextword generate --beam`: the n best with their scores, and what makes beams differ."""
+"""`nextword generate --beam`: the n best with their scores, and options of the beam."""
 
 from __future__ import annotations
 

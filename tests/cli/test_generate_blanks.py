@@ -1,4 +1,4 @@
-"""Commands on a run that writes pieces: blanks of any length, the n best of them, files of texts, and bad input."""
+"""Commands on a blank-infilling run: blanks of any length, n best, files of texts, and errors."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_evaluate_blank_infilling_run_gives_exact_likelihood(js: Js, glm: Path, 
 
 
 def test_generate_truncates_long_text_around_a_blank_with_a_note(cli: Cli, glm: Path) -> None:
-    """As `next` does; what is not read stays in the text. `--overflow error` refuses it."""
+    """As in `next`, unread text stays in the output; `--overflow error` fails instead."""
     long = "the king " * 60 + "___" + " of a land" * 60
     answer = cli("generate", glm, long, "--max-tokens", "4")
     assert "48" in answer.stderr

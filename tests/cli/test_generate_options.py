@@ -1,4 +1,4 @@
-"""`nextword generate` with everything that can be asked of it, on a recurrent run and on one that reads in windows."""
+"""`nextword generate` with all its options, on a recurrent run and on one with a window."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Js = Callable[..., Any]
 
 @pytest.fixture(scope="module")
 def windowed(cli: Cli, text: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that sees 16 bytes at a time."""
+    """A run with a window of 16 bytes."""
     folder = tmp_path_factory.mktemp("windowed") / "gpt2"
     small = ('tokenizer={kind="bytes"}', "model.width=16", "model.layers=1", "model.heads=2", "model.window=16")
     more = ("phase.0.batches.length=16", "phase.0.steps=8")
@@ -153,7 +153,7 @@ def test_generate_contrastive_needs_hidden_states(cli: Cli, text: Path, tmp_path
 
 
 def test_stream_writes_complete_characters(js: Js, trained: Path) -> None:
-    """Bytes as tokens, in a real process with a pipe: every write is UTF-8 by itself, however the tokens cut it."""
+    """With bytes as tokens and a real pipe, every write is valid UTF-8 by itself."""
     words = (
         "generate",
         trained,

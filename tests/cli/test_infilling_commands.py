@@ -1,4 +1,4 @@
-"""Commands on a run that sees both sides: what it can do is labelled, what it cannot is said with advice."""
+"""Commands on a masked language model: labeled results, and errors that suggest another command."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C: the state is saved and the way to go on is said; a second one does not wait."""
+"""Ctrl-C saves the state and prints the resume command; a second one stops immediately."""
 
 from __future__ import annotations
 

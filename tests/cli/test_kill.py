@@ -1,4 +1,4 @@
-"""SIGKILL at any moment: the last good state is whole, and going on ends in the same bits."""
+"""SIGKILL at any moment leaves a valid state, and resuming gives a bit-identical result."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def steps_done(run: Path) -> int:
 
 
 def drive(*words: str | Path) -> str:
-    """killing.py imports once and forks, so that a dozen deaths take seconds."""
+    """Run killing.py, which imports once and forks, so that a dozen kills take seconds."""
     command = [sys.executable, "-m", "tests.support.killing", *map(str, words)]
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, cwd=root)
@@ -67,7 +67,7 @@ def test_run_killed_before_any_rename_gives_bit_identical_result(text: Path, tmp
 
 
 def test_run_killed_in_the_second_phase_gives_bit_identical_result(text: Path, tmp_path: Path) -> None:
-    """The second phase overwrites the model files that the first one ended with."""
+    """The second phase overwrites the model files of the first."""
     from nextword.recipe import load_recipe, parse_recipe, recipe_tables
     from nextword.training.train import train_events
 

@@ -1,4 +1,4 @@
-"""`nextword transfer t5/finetune` and `predict`, end to end: a csv to labels that a T5 writes."""
+"""`nextword transfer t5/finetune` and `predict` end to end: labels of a csv generated as text."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_label_text_transfer_learns_and_predicts_a_file(cli: Cli, output: Any, p
     assert (place / "out/report.html").is_file()
 
 
-def test_what_speaks_for_a_label_is_the_color(output: Any, place: Path) -> None:
+def test_explanation_of_a_label_names_the_color(output: Any, place: Path) -> None:
     model: Any = nextword.load(place / "out", device="cpu")
     result = model.explain(["the old red king went far"])[0]
     assert result.label == "red"
@@ -120,7 +120,7 @@ def test_fill_prompt_keeps_texts_verbatim() -> None:
 
 
 def test_glue_prompts_equal_the_templates_of_t5() -> None:
-    """The same templates as `tasks:` has for text-to-text training, so that such a run can be gone on with."""
+    """The templates equal those of `tasks:`, so a text-to-text run can be fine-tuned further."""
     from nextword.data.text_to_text import tasks
     from nextword.recipe import load_recipe
 

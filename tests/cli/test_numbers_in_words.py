@@ -1,4 +1,4 @@
-"""`nextword transfer t5/finetune` on numbers, end to end: a csv, STS-B with its submission, and all five of GLUE."""
+"""`nextword transfer t5/finetune` on numbers end to end: a csv, STS-B with its submission, and the GLUE suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every command and every piece of Python that the README shows is run, in order, in one folder."""
+"""Run every command and Python block of the README, in order, in one folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ELSEWHERE = re.compile(
 
 
 def commands(text: str) -> list[str]:
-    """Lines of code, fenced or indented by four, that begin with `nextword` or `$ nextword`; `\\` joins two lines."""
+    """Code lines, fenced or indented by four, that start with `nextword` or `$ nextword`; `\\` joins two lines."""
     result, fenced, shown = [], False, True
     for line in text.replace("\\\n", " ").splitlines():
         if line.lstrip().startswith("```"):
@@ -39,7 +39,7 @@ def python_blocks(text: str) -> list[str]:
 
 
 def small(command: str) -> str:
-    """The same command with little time to take."""
+    """The same command with a small budget."""
     command = re.sub(r"--minutes[ =]\S+", f"--minutes {MINUTES}", command)
     command = re.sub(r"(phase\.\w+\.)(?:minutes|epochs|steps)=\S+", r"\1minutes=0.03", command)
     words = shlex.split(command, posix=False)
@@ -58,7 +58,7 @@ def small(command: str) -> str:
 
 
 def needs_absent_data(words: list[str]) -> bool:
-    """A recipe for a data set that is not on this machine."""
+    """Whether a recipe needs a data set that is not installed."""
     from nextword.data.catalog import find_entry
     from nextword.recipe import load_recipe, recipe_names
 
@@ -101,7 +101,7 @@ def test_readme_commands_and_code_run(cli: Cli, tmp_path: Path, monkeypatch: pyt
 
 
 def _make_texts(command: str, folder: Path) -> None:
-    """my.txt and whatever other text or table a command names: the reader has them, so the test does."""
+    """Create my.txt and any other text or table that a command names."""
     for name in re.findall(r"(?<![\w./-])[\w-]+\.csv\b", command):
         lines = [f"{Path(name).stem} {line}" for line in sentences(100)]  # none has a row of another
         rows = [f'"{line}",{("good", "bad")[i % 2]}' for i, line in enumerate(lines)]

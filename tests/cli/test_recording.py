@@ -1,4 +1,4 @@
-"""`papers --record`: what is written into a recipe, of runs without an evaluation and of transfers."""
+"""`papers --record`: results of runs, transfers, and translations written into a recipe."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def transfer(
 
 
 def test_record_transfers_writes_their_means(recipes: Path, tmp_path: Path) -> None:
-    """Seeds that ran apart count as those that ran together."""
+    """Seeds of separate commands count like seeds of one command."""
     runs = tmp_path / "runs"
     transfer(runs / "a", "SST-2", [0.8, 0.9])
     transfer(runs / "b" / "first", "RTE", [0.5])
@@ -71,7 +71,7 @@ def test_record_transfers_of_several_recipes_raises(recipes: Path, tmp_path: Pat
 
 
 def test_record_transfers_with_other_settings_separately(recipes: Path, tmp_path: Path) -> None:
-    """The baseline of an experiment is a transfer by the same recipe: its values must not be averaged with the rest."""
+    """A baseline by the same recipe must not be averaged with the other runs."""
     path = recipes / "bert" / "finetune.toml"
     path.write_text(RECIPE + '\n[task]\nfeatures = "both"\nwidth = 300\n')
     runs = tmp_path / "runs"
@@ -88,7 +88,7 @@ def test_record_transfers_with_other_settings_separately(recipes: Path, tmp_path
 
 
 def test_record_taggers_with_fraction_or_features_separately(recipes: Path, tmp_path: Path) -> None:
-    """`--train-fraction` and `--features` stand in no recipe, and what they give is not the recipe's own number."""
+    """`--train-fraction` and `--features` are not in the recipe, so their results are not those of the recipe."""
     own = RECIPE.replace("[[phase]]", '[tokenizer]\nkind = "lexicon"\n[model]\nwords = 8\n[task]\nwidth = 4\n[[phase]]')
     (recipes / "bert" / "finetune.toml").write_text(own)
     context = 'contextual = "/a/path/runs/elmo"\ncontextual_layers = 3'
@@ -110,7 +110,7 @@ def test_record_taggers_with_fraction_or_features_separately(recipes: Path, tmp_
 
 
 def test_record_single_transfer_as_one_seed(recipes: Path, tmp_path: Path) -> None:
-    """And not a run that models no text, of which nothing is known but its last validation."""
+    """It is not recorded as a run without a text model, by its last validation."""
     (tmp_path / "run").mkdir()
     result = {"data": "RTE", "metric": "accuracy", "dev": {"accuracy": 0.6}, "scratch": True, "source": "runs/bert"}
     facts = {"format": 1, "recipe": "bert/finetune", "finished": True, "result": result}
@@ -126,7 +126,7 @@ TAGGER = (
 
 
 def tagged(runs: Path, name: str, tests: list[float], model: str = "", task: str = "") -> None:
-    """A folder of taggers, one a seed, as `transfer --num-seeds` leaves it."""
+    """A folder with one tagger per seed, as written by `transfer --num-seeds`."""
     scores = {"span_f1": 0.9}
     given = {"data": "conll2003", "metric": "span_f1", "source": "", "dev": scores}
     results = [{**given, "seed": i, "test": {"span_f1": value}} for i, value in enumerate(tests)]
@@ -191,7 +191,7 @@ def labelled(
     task: str = "",
     **model: str,
 ) -> Path:
-    """As much of a run of a task as is needed to record it."""
+    """A minimal task run that can be recorded."""
     folder.mkdir()
     result = {"data": str(data), "metric": metric, "source": "x", "scratch": False, "dev": {metric: 0.5}}
     manifest = {"format": 1, "recipe": "bert/finetune", "result": {**result, "test": {metric: score}}}
@@ -208,7 +208,7 @@ def labelled(
 
 
 def test_record_two_directions_writes_their_average(recipes: Path, tmp_path: Path, cli: Cli) -> None:
-    """Of three test rows each is wrong in one, and sure in the others: both together are wrong in none."""
+    """Each run misses one of three test rows and is confident in the others, so their average misses none."""
     rows = ["text,label,split", *(f"{name} {i},{'ab'[i % 2]},{name}" for name in ("train", "dev") for i in range(4))]
     data = tmp_path / "d.csv"
     data.write_text("\n".join([*rows, "x,a,test", "y,b,test", "z,a,test"]) + "\n")
@@ -229,7 +229,7 @@ def test_record_two_directions_writes_their_average(recipes: Path, tmp_path: Pat
 
 
 def test_record_average_uses_the_columns_of_the_runs(recipes: Path, tmp_path: Path) -> None:
-    """Here another column is called as labels usually are: what it says would have been taken for what is right."""
+    """Another column has the usual name of labels and must not be used as gold labels."""
     rows = [
         "review,color,label,split",
         *(f"{s} {i},{'ab'[i % 2]},{i},{s}" for s in ("train", "dev") for i in range(4)),

@@ -1,4 +1,4 @@
-"""Several tasks on texts in one command, their labels by `predict --task`; and the list of all tasks."""
+"""Several text tasks in one run: transfer, `predict --task`, submissions, and the list of all tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What only a real process shows: pipes that close, locales, and how little `--help` imports."""
+"""Behavior that needs a real process: closed pipes, locales, and the imports of `--help`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tags from the command line: learnt on columns, on a share of the labels, in context; then predicted."""
+"""Tagging commands: transfer on columns, on a fraction of the labels, with features; then predict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nextword evaluate --task`: asked, shown, kept in the log apart from all evaluations, and refused with reasons."""
+"""`nextword evaluate --task`: results, separate log entries, settings, and errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Js = Callable[..., Any]
 
 @pytest.fixture
 def rte(tmp_path: Path) -> Path:
-    """A folder laid out as GLUE's, with sentences of our own."""
+    """A folder in the layout of GLUE, with made-up sentences."""
     folder = tmp_path / "RTE"
     folder.mkdir()
     for split, count in (("train", 6), ("dev", 10)):

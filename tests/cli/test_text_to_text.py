@@ -1,4 +1,4 @@
-"""Tasks and summaries from the command line: trained, judged, recorded; and what cannot be is said."""
+"""Text-to-text commands: train, evaluate, and record tasks and summaries; errors."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ ROWS = "phase.0.batches={kind='sequences',rows=4,length=40,pack=true,overflow='t
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Reviews in the form of GLUE, and articles with summaries."""
+    """Reviews in the format of GLUE, and articles with summaries."""
     folder, draw = tmp_path_factory.mktemp("files"), random.Random(1)
     (folder / "glue/SST-2").mkdir(parents=True)
     for split, count in (("train", 120), ("dev", 12)):
@@ -172,7 +172,7 @@ def test_text_to_text_run_refuses_other_uses(
 
 
 def test_generate_from_file_keeps_empty_lines(cli: Cli, tasks_run: Path, tmp_path: Path) -> None:
-    """What is written lies beside its source, also where that is empty."""
+    """Output lines align with their sources, including empty ones."""
     (tmp_path / "sources.txt").write_text("sst2 sentence: good\n\nsst2 sentence: bad\n")
     lines = cli("generate", tasks_run, "--file", tmp_path / "sources.txt", "--max-tokens", 4).stdout.split("\n")
     assert len(lines) == 4
@@ -189,7 +189,7 @@ def test_generate_from_long_source_notes_its_length(cli: Cli, tasks_run: Path, t
 
 
 def test_evaluate_limit_samples_evenly(js: Js, files: Path, summaries: Path) -> None:
-    """Of a sorted file the first ones would be all of one kind."""
+    """The first rows of a sorted file would all be of one kind."""
     assert sample_evenly("abcdefghij", 4) == ["a", "c", "f", "h"]
     assert sample_evenly("abc", 0) == sample_evenly("abc", 3) == sample_evenly("abc", 9) == "abc"
     test = [pair.source for pair in open_parallel(f"{files / 'news.jsonl'}:article-summary").documents("test")]
@@ -208,7 +208,7 @@ def test_train_with_unsupported_packing_fails_before_training(cli: Cli, files: P
 
 @pytest.fixture(scope="module")
 def mender(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As T5 learns first: from spans that are taken out of a text."""
+    """A T5 pretrained on span corruption."""
     out = tmp_path_factory.mktemp("mender") / "run"
     text = out.parent / "text.txt"
     text.write_text("\n".join(sentences(400)))
@@ -253,7 +253,7 @@ def test_generate_of_task_run_reads_blanks_literally(js: Js, tasks_run: Path) ->
 
 
 def test_convert_to_huggingface_describes_usage_of_t5(cli: Cli, mender: Path, tasks_run: Path, tmp_path: Path) -> None:
-    """No token that a decoder begins with, no pipeline that transformers no longer has, no family twice."""
+    """The output has no decoder start token, no removed pipeline of transformers, and no family twice."""
     for run, text in ((mender, "t('The <extra_id_0> is',"), (tasks_run, "t('sst2 sentence: The',")):
         output = cli("convert", run, tmp_path / run.parent.name, "--to", "huggingface").stdout
         assert text in output

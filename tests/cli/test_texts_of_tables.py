@@ -1,4 +1,4 @@
-"""Texts out of a user's tables, as language models read them: nothing of a row is lost without a word."""
+"""Language models on tables of a user: every skipped row or guessed column is reported."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def test_predict_reads_lines_and_json_from_standard_input(cli: Cli, output: Any,
 
 
 def test_predict_reads_a_piped_table_like_a_file(cli: Cli, output: Any, place: Path, tmp_path: Path) -> None:
-    """The first line is a header if it has the text column of training, whatever the delimiter."""
+    """The first line is a header if it has the text column of training, for any delimiter."""
     named, out = place / "new.csv", place / "out"
     wanted = cli("predict", out, named)
     piped = cli("predict", out, stdin=named.read_bytes())

@@ -1,4 +1,4 @@
-"""The terminal shows a confusion matrix and the most confident mistakes, and reports problems of the data."""
+"""Transfer prints a confusion matrix and the most confident mistakes, and reports data problems."""
 
 from __future__ import annotations
 

@@ -86,7 +86,7 @@ def test_run_folder_has_prompt_results_and_report(output: Any, place: Path) -> N
 
 
 def test_probabilities_match_single_steps_of_the_network(output: Any, place: Path) -> None:
-    """Without the code that scores completions."""
+    """Compute them without `score_completions`."""
     lm: Any = nextword.load(place / "gpt1", device="cpu")
     prompt = (place / "out/prompt.txt").read_text()
     rows = (place / "test.csv").read_text().splitlines()[1:4]

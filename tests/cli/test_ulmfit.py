@@ -1,4 +1,4 @@
-"""ULMFiT by commands alone: a language model of plain text, of the task's texts, a classifier, and both directions."""
+"""ULMFiT commands: language model, fine-tuning on task texts, classifier, and both directions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ DIRECTIONS = {"ahead": "false", "back": "true"}
 
 @pytest.fixture(scope="module")
 def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three stages in each direction, into lm-ahead, own-ahead, ahead, and the same of back."""
+    """Run three stages per direction: lm-ahead, own-ahead, ahead; lm-back, own-back, back."""
     folder = tmp_path_factory.mktemp("ulmfit")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
@@ -122,7 +122,7 @@ def test_predict_with_ensemble_averages_two_runs(cli: Cli, js: Js, place: Path, 
 
 
 def test_quantized_classifier_predicts_the_same(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    """A classifier's run is laid out anew with its head, predicts nearly the same, and cannot be trained any more."""
+    """A quantized classifier keeps its head, predicts nearly the same, and cannot be trained."""
     small = tmp_path / "small"
     message = cli("convert", place / "ahead", small, *sets("model.bits=8"))
     assert f"nextword predict {small} FILE" in message.stdout

@@ -1,4 +1,4 @@
-"""Vectors of words from the command line: train, ask for neighbours, embed, convert there and back, and be refused."""
+"""Word vector commands: train, nearest neighbors, embed, conversion in both directions, and errors."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_embed_skips_and_counts_blank_lines(cli: Cli, js: Js, place: Path, tmp_p
 
 @pytest.mark.parametrize("ending", [".csv", ".tsv", ".jsonl"])
 def test_embed_table_gives_every_row_a_vector(cli: Cli, js: Js, place: Path, tmp_path: Path, ending: str) -> None:
-    """Zeros where there is no text, so that vectors and rows go together; near to no query and in no group."""
+    """Rows without text get zeros, so vectors align with rows; they match no query and no cluster."""
     texts = ["", "the king said", "  ", "bread and water", "see the house", ""]
     file = tmp_path / f"rows{ending}"
     mark = "\t" if ending == ".tsv" else ","
@@ -127,7 +127,7 @@ def test_embed_writes_vectors_and_shows_results_together(cli: Cli, js: Js, place
 
 
 def test_embed_shows_long_texts_shortened_on_one_line(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    """A cell of a table may go over lines, or be a book."""
+    """A table cell may span lines or hold a book."""
     rows, book = tmp_path / "rows.jsonl", "the king said " * 100
     rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in ("the king\n\nsaid", book)))
     shown = cli("embed", place / "glove", rows, "--query", "king").stdout.splitlines()
@@ -137,7 +137,7 @@ def test_embed_shows_long_texts_shortened_on_one_line(cli: Cli, js: Js, place: P
 
 
 def test_embed_notes_unknown_words(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    """What is read as <unk> is near to all that is."""
+    """All unknown words share the vector of <unk>."""
     (tmp_path / "lines.txt").write_text("the king said\nzweiback qwrtz\n")
     words = ("embed", place / "glove", tmp_path / "lines.txt", "--query", "qwrtz")
     message = " ".join(cli(*words).stderr.split())
@@ -186,7 +186,7 @@ def test_convert_word_vectors_round_trips_exactly(
 
 
 def test_convert_word_vectors_reports_words_and_size(cli: Cli, place: Path, tmp_path: Path) -> None:
-    """Words of the file, not parameters and tokens of the network."""
+    """It reports the words of the file, not parameters and tokens of the network."""
     message = cli("convert", place / "glove", tmp_path / "mine.vec").stdout
     assert f"{len(read_vectors(tmp_path / 'mine.vec')):,} words · vector size 32" in message
     assert "parameters" not in message

@@ -1,4 +1,4 @@
-"""The built-in corpora are there, clean, and split."""
+"""The built-in corpora are available, clean, and split."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The catalog: strict, complete, and able to bring a data set in without ever leaving half of one."""
+"""The catalog: complete entries, and installs that are atomic."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_entry_is_complete(entry: module.Entry) -> None:
 
 def test_find_entry_by_name_and_alias() -> None:
     assert find_entry("wt2") is catalog()["wikitext-2"]
-    assert find_entry("sent-conv") is None  # three sets lie in that folder
+    assert find_entry("sent-conv") is None  # that folder holds three data sets
     assert find_entry("nothing") is None
 
 
@@ -107,10 +107,10 @@ def shakespeare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> module.Entry
 
 
 def test_install_from_folder_makes_the_corpus_available(shakespeare: module.Entry, tmp_path: Path) -> None:
-    heard: list[tuple[int, int | None]] = []
-    place = install(shakespeare, tmp_path / "source", lambda done, total: heard.append((done, total)))
+    updates: list[tuple[int, int | None]] = []
+    place = install(shakespeare, tmp_path / "source", lambda done, total: updates.append((done, total)))
     assert place == data_home() / "play"
-    assert heard[-1][0] == heard[-1][1]
+    assert updates[-1][0] == updates[-1][1]
     assert shakespeare.verify(place) == {"input.txt": True}
     corpus = open_corpus("play")
     text = (tmp_path / "source" / "input.txt").read_text()
@@ -118,7 +118,7 @@ def test_install_from_folder_makes_the_corpus_available(shakespeare: module.Entr
     assert corpus.splits == ("train", "valid")
     assert "".join(parts) == text
     assert len(parts[0]) == int(0.9 * len(text)) == corpus.bytes("train")
-    install(shakespeare, tmp_path / "source")  # again, over the old
+    install(shakespeare, tmp_path / "source")  # replaces the old folder
     assert sorted(os.listdir(data_home())) == ["play"]
 
 
@@ -148,7 +148,7 @@ def test_install_of_wrong_source_raises_and_changes_nothing(shakespeare: module.
 
 
 class Ranged(http.server.BaseHTTPRequestHandler):
-    """Serves `data`, from where the request says; breaks off the first answer half way."""
+    """Serves `data` from the requested offset; if `broken`, truncates the next response."""
 
     data = b""
     broken = False
@@ -225,5 +225,5 @@ def test_installed_data_sets_have_known_checksums(shared: Path, monkeypatch: pyt
 @pytest.mark.slow
 def test_count_leaks_imdb_shares_123_reviews(shared: Path) -> None:
     corpus = open_corpus(shared / "imdb")
-    corpus.held_out = {}  # as published: no validation part
+    corpus.held_out = {}  # as published: no validation split
     assert count_leaks(corpus) == {"test": 123}

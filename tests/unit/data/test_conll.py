@@ -1,4 +1,4 @@
-"""Readers of tagged sentences: CoNLL's columns, CoNLL-U, a user's own files, and what is wrong with them."""
+"""Readers of tagged sentences: CoNLL columns, CoNLL-U, files of a user, and errors."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_open_python_names_is_built_in() -> None:
     assert python_names() is python_names()
 
 
-# ------------------------------------------------------------------------------------------------ the real ones
+# ------------------------------------------------------------------------------------------------ published data sets
 
 KNOWN = {
     ("conll2003", ""): ("IOB1", 8, {"train": (14041, 203621), "dev": (3250, 51362), "test": (3453, 46435)}),

@@ -1,4 +1,4 @@
-"""Tagged data sets in formats of their own: Penn Treebank trees, CoNLL-2002, fine-grained entities."""
+"""Tagged data sets in special formats: Penn Treebank trees, CoNLL-2002, fine-grained entities."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_open_conll2002_with_two_or_three_columns(tmp_path: Path, monkeypatch: p
         (folder / f"esp.{part}").write_text("Melbourne B-LOC\n( O\n. B-LOC\n\nSan I-LOC\nSebastián I-LOC\n")
         (folder / f"ned.{part}").write_text("-DOCSTART- -DOCSTART- O\nJan N B-PER\nloopt V O\n")
     spanish = read_tags("conll2002-es", scheme="IOB2")
-    assert spanish.splits["test"].sentences[1].tags == ("B-LOC", "I-LOC")  # as CoNLL's script reads it
+    assert spanish.splits["test"].sentences[1].tags == ("B-LOC", "I-LOC")  # as in the CoNLL script
     assert len(spanish.notes) >= 3
     assert "1 sentences" in spanish.notes[0]
     assert "line 5" in spanish.notes[0]

@@ -1,4 +1,4 @@
-"""Splits: honest, stable, never empty; and the ways of naming a corpus."""
+"""Splits: disjoint, stable, never empty; and specs of a corpus."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_single_document_is_split_by_passages_in_order(tmp_path: Path) -> None:
         places = [novel.index(d.text) for d in part]
         assert places == sorted(places)
         for last, place, document in zip(part, places[1:], part[1:], strict=False):
-            # Continues exactly where the one before stopped, or else there is a gap between them.
+            # A passage continues exactly where the previous one stopped, unless there is a gap.
             assert document.continues == (novel.index(last.text) + len(last.text) == place)
     assert 0.02 < sum(len(d.text) for d in documents["test"]) / len(novel) < 0.09
 

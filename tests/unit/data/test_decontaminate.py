@@ -1,4 +1,4 @@
-"""Leaks of evaluation text: every planted one is found, and nothing that sets of word tuples would not find."""
+"""Leaks of evaluation text: verdicts equal those of plain sets of word tuples."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def documents(texts: Sequence[str], name: str = "") -> list[Document]:
     return [Document(text, f"{name}{i}") for i, text in enumerate(texts)]
 
 
-# ------------------------------------------------------------------------------------------------ clean or dirty
+# ------------------------------------------------------------------------------------------------ verdicts
 
 
 @given(
@@ -85,7 +85,7 @@ def test_index_finds_a_planted_sentence_whatever_its_form() -> None:
     index = NgramIndex(evaluated).read(trained)
     assert index.n == 13
     dirty = [v for v in index.verdicts() if v.is_dirty]
-    assert [v.document.id for v in dirty] == ["e1", "e2", "e7"]  # the prose around the leak was evaluation text too
+    assert [v.document.id for v in dirty] == ["e1", "e2", "e7"]  # the prose around the leak is also evaluation text
     assert (dirty[2].gram, dirty[2].seen_in, dirty[2].seen) == (" ".join(words), "leaky", 1)
     twelve = [Document(" ".join(words[:12]), "short of one")]
     assert not any(v.is_dirty for v in NgramIndex(evaluated).read(twelve).verdicts())
@@ -99,9 +99,9 @@ def test_index_finds_ngrams_across_passages() -> None:
     at = len(filler) + 60
     assert len(text[:at]) > 1 << 19
     passages = [Document(text[:at], "long"), Document(text[at:], "long", continues=True)]
-    (whole,) = NgramIndex(evaluated).read([Document(text, "long")]).verdicts()
+    (full,) = NgramIndex(evaluated).read([Document(text, "long")]).verdicts()
     (cut,) = NgramIndex(evaluated).read(passages).verdicts()
-    assert (whole.seen, whole.seen_in) == (cut.seen, cut.seen_in) == (8, "long")
+    assert (full.seen, full.seen_in) == (cut.seen, cut.seen_in) == (8, "long")
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,15 @@ def test_choose_ngram_length_is_the_5th_percentile_within_8_and_13(lengths: list
 
 
 def test_index_verifies_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if all hashes were equal, every verdict would be right."""
+    """Verdicts are correct even if all hashes are equal."""
     import nextword.data.filters.decontaminate as module
 
-    def all_alike(words: object, n: int) -> tuple[np.ndarray, np.ndarray]:
+    def equal_hashes(words: object, n: int) -> tuple[np.ndarray, np.ndarray]:
         hashes, at = real(words, n)
         return hashes * np.uint64(0) + np.uint64(5), at
 
     real = module.hash_ngrams
-    monkeypatch.setattr(module, "hash_ngrams", all_alike)
+    monkeypatch.setattr(module, "hash_ngrams", equal_hashes)
     evaluated = documents(["a b c d e", "f g h i j"])
     index = NgramIndex(evaluated, 5).read(documents(["k l m n o", "p q r s t"]))
     assert not any(verdict.is_dirty for verdict in index.verdicts())
@@ -157,7 +157,7 @@ def test_remove_contamination_removes_the_leak_with_its_surroundings() -> None:
     first, second = left[20]
     assert before.startswith(first.text)
     assert after.endswith(second.text)
-    assert WINDOW - 2 <= len(before) - len(first.text) <= WINDOW + 8  # to the next space: no half words
+    assert WINDOW - 2 <= len(before) - len(first.text) <= WINDOW + 8  # cut at the next space
     assert WINDOW - 2 <= len(after) - len(second.text) <= WINDOW + 8
     assert set(fold_words(first.text)) | set(fold_words(second.text)) <= set(WORDS)
     assert [(d.id, d.title) for d in (first, second)] == [("leaky#1", "Leaky"), ("leaky#2", "Leaky")]
@@ -185,7 +185,7 @@ def test_remove_contamination_leaves_no_ngram(seed: int, leaks: int) -> None:
 def test_cut_spans_drops_short_pieces_and_fragmented_documents() -> None:
     text = "".join(f"{i:09d} " for i in range(2000))
     assert cut_spans(text, [(0, 100)]) == [text[300:].strip()]
-    assert cut_spans(text, [(300, 400)]) == [text[600:].strip()]  # the hundred characters before are too few
+    assert cut_spans(text, [(300, 400)]) == [text[600:].strip()]  # 100 preceding characters are too few
     assert cut_spans(text, [(3000, 3100), (3150, 3300)]) == [text[:2800].strip(), text[3500:].strip()]
     far = [(1000 * i, 1000 * i + 100) for i in range(1, MAX_PIECES)]
     assert len(cut_spans(text, far)) == MAX_PIECES
@@ -209,11 +209,11 @@ def test_remove_contamination_of_several_sets() -> None:
     assert len(clean(trained, first, second)[0]) == 3
 
 
-# ------------------------------------------------------------------------------------------------ scores apart
+# ------------------------------------------------------------------------------------------------ separate scores
 
 
-class Length:
-    """A model whose every letter costs one bit, and two in a document that has `hard` in it."""
+class BitPerByte:
+    """A model under which every byte costs one bit, or two in documents with the word `hard`."""
 
     can = frozenset({"score"})
     tokenizer = SimpleNamespace()
@@ -240,7 +240,7 @@ def test_clean_and_dirty_documents_are_scored_separately(tmp_path: Path) -> None
     contamination = split_by_contamination(evaluated, "test", trained)
     assert [d.text for d in contamination.dirty] == [texts[3]]
     assert [d.text for d in contamination.clean] == [text for text in texts if text != texts[3]]
-    report = score_by_contamination(Length(), contamination)  # type: ignore[arg-type]
+    report = score_by_contamination(BitPerByte(), contamination)  # type: ignore[arg-type]
     assert report["dirty"]["bits_per_byte"] == pytest.approx(1)
     hard_fraction = len(texts[5]) / sum(map(len, [*texts[:3], *texts[4:]]))
     assert report["clean"]["bits_per_byte"] == pytest.approx(1 + hard_fraction)
@@ -258,7 +258,7 @@ def test_all_clean_gives_an_empty_dirty_subset(tmp_path: Path) -> None:
     contamination = split_by_contamination(
         corpus(tmp_path, "eval", [prose(1)]), "test", corpus(tmp_path, "train", [prose(2)], "train")
     )
-    report = score_by_contamination(Length(), contamination)  # type: ignore[arg-type]
+    report = score_by_contamination(BitPerByte(), contamination)  # type: ignore[arg-type]
     assert report["dirty"]["documents"] == 0
     assert report["dirty"]["bits_per_byte"] is None
     assert report["clean"]["documents"] == 1

@@ -1,4 +1,4 @@
-"""Training text without what evaluation sets hold: cut out while it is read, held-out splits as they were."""
+"""Training text without evaluation text: removed while reading, held-out splits unchanged."""
 
 from __future__ import annotations
 

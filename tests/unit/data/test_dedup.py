@@ -1,4 +1,4 @@
-"""Near-duplicates: planted ones are found, nothing else goes, and a slow comparison of all pairs agrees."""
+"""Near-duplicates equal a slow comparison of all pairs; distinct texts are kept."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def text(seed: int, length: int = 200) -> list[str]:
     return random.Random(seed).choices(WORDS, k=length)
 
 
-def changed(source: list[str], count: int, seed: int) -> list[str]:
-    """The same with so many words replaced by words that nothing else has."""
+def change_words(source: list[str], count: int, seed: int) -> list[str]:
+    """Replace `count` words by unique words."""
     draw = random.Random(seed)
     out = list(source)
-    for place in draw.sample(range(len(out)), count):
-        out[place] = f"x{seed}y{place}"
+    for i in draw.sample(range(len(out)), count):
+        out[i] = f"x{seed}y{i}"
     return out
 
 
@@ -47,18 +47,18 @@ def shingles(document: str, n: int = 5) -> set[tuple[str, ...]]:
 
 
 def jaccard(a: str, b: str) -> float:
-    mine, theirs = shingles(a), shingles(b)
-    return len(mine & theirs) / len(mine | theirs) if mine | theirs else 0.0
+    first, second = shingles(a), shingles(b)
+    return len(first & second) / len(first | second) if first | second else 0.0
 
 
-def slow(texts: list[str], threshold: float) -> list[int]:
-    """The number of the first kept text that each one repeats, by comparing it with all of them."""
+def compare_all(texts: list[str], threshold: float) -> list[int]:
+    """Index of the first kept text that each text duplicates, by comparing it with all kept texts."""
     kept: list[str] = []
     out = []
     for item in texts:
-        like = [i for i, other in enumerate(kept) if shingles(item) and jaccard(item, other) >= threshold]
-        out.append(like[0] if like else NEW)
-        if not like:
+        matches = [i for i, other in enumerate(kept) if shingles(item) and jaccard(item, other) >= threshold]
+        out.append(matches[0] if matches else NEW)
+        if not matches:
             kept.append(item)
     return out
 
@@ -77,7 +77,7 @@ def test_hash_words_has_the_words_of_fold_words(texts: list[str]) -> None:
     spelled = [word for item in folded for word in item]
     joined = "".join(texts)
     assert [fold_words(joined[a:b]) for a, b in result.spans.tolist()] == [[word] for word in spelled]
-    assert len(set(result.hashes.tolist())) == len(set(spelled))  # equal hashes for equal words, and for no others
+    assert len(set(result.hashes.tolist())) == len(set(spelled))  # hashes are equal exactly for equal words
     assert len({*zip(result.hashes.tolist(), spelled, strict=True)}) == len(set(spelled))
 
 
@@ -117,23 +117,23 @@ def test_join_passages_joins_and_cuts_long_documents() -> None:
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_index_agrees_with_comparing_all_pairs(data: st.DataObject) -> None:
-    """Where no pair lies near the threshold, nothing is missed but by a chance of one in millions."""
+    """If no pair is close to the threshold, the chance of a miss is below one in a million."""
     texts: list[list[str]] = []
     for seed in range(data.draw(st.integers(1, 12))):
         if texts and data.draw(st.booleans()):
             source = data.draw(st.sampled_from(texts))
-            texts.append(changed(source, data.draw(st.sampled_from([0, 1, 2, 60])), seed))
+            texts.append(change_words(source, data.draw(st.sampled_from([0, 1, 2, 60])), seed))
         else:
             texts.append(text(seed))
     spelled = [" ".join(item) for item in texts]
-    assert [result.of for result in DuplicateIndex().add(spelled)] == slow(spelled, 0.8)
+    assert [result.of for result in DuplicateIndex().add(spelled)] == compare_all(spelled, 0.8)
 
 
 def test_index_reports_exact_similarity() -> None:
     spelled = []
     for seed in range(100):
         source = text(seed)
-        spelled += [" ".join(source), " ".join(changed(source, seed % 16, 1000 + seed))]
+        spelled += [" ".join(source), " ".join(change_words(source, seed % 16, 1000 + seed))]
     index = DuplicateIndex()
     kept: list[str] = []
     near = hit = 0
@@ -150,22 +150,22 @@ def test_index_reports_exact_similarity() -> None:
 
 
 def test_signatures_estimate_similarity() -> None:
-    """Pairs of known similarity agree in the share of hashes that it says, and none is compared that is far away."""
+    """The fraction of equal hashes estimates the known similarity of pairs."""
     index = DuplicateIndex(exact=False)
-    off = []
+    errors = []
     for seed in range(60):
         source = text(seed, 300)
-        other = changed(source, 12, seed)
+        other = change_words(source, 12, seed)
         index.add([" ".join(source)])
         index.add([" ".join(text(5000 + seed, 300))])
-        index.least = 0  # whatever shares a band is told, with its estimate
+        index.least = 0  # report every text that shares a band, with its estimate
         (result,) = index.add([" ".join(other)])
         index.least = 64
         if result.of != NEW:
-            off.append(result.similarity - jaccard(" ".join(source), " ".join(other)))
-    assert len(off) > 40
-    assert abs(np.mean(off)) < 0.025
-    assert np.std(off) < 0.08
+            errors.append(result.similarity - jaccard(" ".join(source), " ".join(other)))
+    assert len(errors) > 40
+    assert abs(np.mean(errors)) < 0.025
+    assert np.std(errors) < 0.08
 
 
 def test_choose_bands_misses_at_most_the_promised_fraction() -> None:
@@ -199,8 +199,8 @@ def test_index_grows_over_many_batches() -> None:
     for seed in range(30):
         index.add([" ".join(text(100 * seed + i, 30)) for i in range(100)])
     assert index.kept == 3000
-    again = index.add([" ".join(text(i, 30)) for i in range(3000)])
-    assert [r.of for r in again] == list(range(3000))
+    repeated = index.add([" ".join(text(i, 30)) for i in range(3000)])
+    assert [r.of for r in repeated] == list(range(3000))
 
 
 def test_index_is_the_same_in_every_process() -> None:
@@ -214,8 +214,8 @@ def test_index_is_the_same_in_every_process() -> None:
     assert "-1" in first
 
 
-@pytest.mark.parametrize("bad", [{"threshold": 0.0}, {"threshold": 1.5}, {"shingle": 0}])
-def test_index_with_invalid_setting_names_it(bad: dict[str, float]) -> None:
-    ((key, value),) = bad.items()
+@pytest.mark.parametrize("setting", [{"threshold": 0.0}, {"threshold": 1.5}, {"shingle": 0}])
+def test_index_with_invalid_setting_names_it(setting: dict[str, float]) -> None:
+    ((key, value),) = setting.items()
     with raises(InvalidSetting, key=key, value=value):
-        DuplicateIndex(**bad)  # type: ignore[arg-type]
+        DuplicateIndex(**setting)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Mixtures: weights are kept to, epochs are those of the table, and everything that opens a corpus opens one."""
+"""Mixtures: documents follow the weights, epochs equal the table, and a mixture opens like any corpus."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.support.errors import raises
 
 
 def folder(path: Path, name: str, counts: dict[str, int], size: int = 100) -> Path:
-    """A corpus with so many documents of `size` bytes in each split, all different."""
+    """A corpus with the given number of different documents of `size` bytes in each split."""
     place = path / name
     place.mkdir()
     for split, count in counts.items():
@@ -155,12 +155,12 @@ def test_documents_are_the_same_in_every_process(three: Path) -> None:
         "c = open_corpus(sys.argv[1]);"
         "print(c.fingerprint, sha256(''.join(d.text for d in c.documents('train')).encode()).hexdigest())"
     )
-    said = {
+    outputs = {
         subprocess.run([sys.executable, "-c", code, path], text=True, capture_output=True, check=True).stdout
         for _ in range(2)
     }
-    assert len(said) == 1
-    assert open_corpus(str(path)).fingerprint in said.pop()
+    assert len(outputs) == 1
+    assert open_corpus(str(path)).fingerprint in outputs.pop()
 
 
 SOURCE = '[[source]]\ndata = "a"\n'

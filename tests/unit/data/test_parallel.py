@@ -1,4 +1,4 @@
-"""Parallel text: what a spec names, how it is split, and what is said where it is wrong."""
+"""Parallel text: specs, splits, and errors."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def long(tmp_path: Path) -> Path:
-    """A prefix of 2,000 pairs; every source stands twice, with two targets."""
+    """A prefix of 2,000 pairs; every source occurs twice, with two targets."""
     write(
         tmp_path,
         corpus_en="".join(f"Sentence {i % 1000}.\n" for i in range(2000)),
@@ -242,7 +242,7 @@ def test_is_parallel_recognizes_specs_of_pairs(folder: Path) -> None:
     )
     assert not any(map(is_parallel, ["web", "ptb", "bbc-news-summary", str(folder), "my.txt"]))
     odd = write(folder.parent / "a:b-c", train_en="x\n")
-    assert not is_parallel(str(odd))  # a path that exists as it stands
+    assert not is_parallel(str(odd))  # an existing path with a colon
 
 
 def test_open_bible_pairs_verses() -> None:
@@ -289,7 +289,7 @@ def test_open_summaries_is_summarization(shared: Path, monkeypatch: pytest.Monke
     assert len(actual) == 2_225
     assert all(source and len(source) > len(text) / 2 for source, text in actual)
     assert corpus.is_summarization
-    for name in ("bbc-news-summary", "bbc"):  # the catalog says which is source and which target
+    for name in ("bbc-news-summary", "bbc"):  # the catalog defines source and target
         assert open_parallel(name).fingerprint == corpus.fingerprint
     assert not open_parallel("multi30k").is_summarization
 

@@ -1,4 +1,4 @@
-"""Every form in which pairs come, and every way in which two files can fail to go together."""
+"""All formats of parallel files, and errors of files that do not match."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_read_table_round_trips(pairs: list[tuple[str, str]]) -> None:
 def test_read_aligned_files_strips_only_line_ends(tmp_path: Path) -> None:
     two_files(tmp_path, PAIRS)
     assert read(f"{tmp_path}/c:en-de") == PAIRS
-    write(tmp_path / "w.en", "\ufeffa \r\n b")  # a mark and line ends of Windows; no end at the end
+    write(tmp_path / "w.en", "\ufeffa \r\n b")  # byte order mark and Windows line ends; no final line end
     write(tmp_path / "w.de", "c\nd\n")
     assert read(f"{tmp_path}/w:en-de") == [("a ", "c"), (" b", "d")]
 

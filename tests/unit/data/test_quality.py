@@ -1,4 +1,4 @@
-"""The quality filter: it learns what tells two texts apart, keeps by the paper's rule, and is the same everywhere."""
+"""The quality filter: it separates two kinds of text, keeps by the rule of the paper, and is deterministic."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_classifier_on_equal_classes_is_at_chance() -> None:
 
 
 def test_training_reaches_the_minimum_of_plain_gradient_descent() -> None:
-    """Against ordinary logistic regression, written out with dense matrices: nearly the same scores."""
+    """Scores are close to those of logistic regression on dense matrices."""
     rng = np.random.default_rng(0)
     good = [" ".join(rng.choice(["a", "b", "c"], 30, p=[0.5, 0.3, 0.2])) for _ in range(400)]
     raw = [" ".join(rng.choice(["a", "b", "c"], 30, p=[0.3, 0.3, 0.4])) for _ in range(400)]
@@ -77,7 +77,7 @@ def test_bag_of_words_is_normalized_log_counts() -> None:
     assert starts.tolist() == [0, 2, 2, 3]
     first = np.log1p([2, 1])
     assert value == pytest.approx(np.concatenate([first / np.linalg.norm(first), [1.0]]))
-    assert column[1] == column[2]  # b is b, whatever its case
+    assert column[1] == column[2]  # case is ignored
 
 
 def test_draw_pareto_has_the_distribution_of_numpy() -> None:
@@ -104,10 +104,10 @@ def test_is_kept_depends_only_on_seed_and_document(classifier: QualityClassifier
 
 def test_save_and_load_gives_the_same_scores(classifier: QualityClassifier, tmp_path: Path) -> None:
     classifier.save(tmp_path / "q.safetensors")
-    again = QualityClassifier.load(tmp_path / "q.safetensors")
+    loaded = QualityClassifier.load(tmp_path / "q.safetensors")
     some = texts([*FINE, *POOR], 20, 8)
-    assert again.score(some).tolist() == classifier.score(some).tolist()
-    assert again.about == classifier.about
+    assert loaded.score(some).tolist() == classifier.score(some).tolist()
+    assert loaded.about == classifier.about
 
 
 def test_training_is_the_same_in_every_process(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Every format gives the documents that are in it, and gives them back exactly."""
+"""Readers return the exact documents of every format."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_read_tagged_text_keeps_the_words(tmp_path: Path) -> None:
 
 
 def check_error(path: Path, line: int | None = None, *words: str, **options: str) -> None:
-    """Reading the file raises a DataError for this line, whose message has these words."""
+    """Check that reading raises a DataError with this line and these words in its message."""
     with raises(DataError, path=path, line=line) as error:
         list(read(path, **options))
     for word in words:

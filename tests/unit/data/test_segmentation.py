@@ -1,4 +1,4 @@
-"""Sentence and word boundaries on cases a person can check."""
+"""Sentence and word boundaries in cases that can be checked by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tagging schemes: spans into tags and back, detection of the scheme, and violations."""
+"""Tagging schemes: conversion between spans and tags, detection of the scheme, and violations."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ SPANS = [Span(0, 2, "PER"), Span(3, 4, "PER"), Span(4, 5, "PER"), Span(6, 7, "LO
 def random_spans(seed: int) -> tuple[list[Span], int]:
     """Return spans that do not overlap but are often adjacent, and the length of the sentence."""
     draw = random.Random(seed)
-    found, at = [], 0
-    while at < 12:
-        end = at + draw.randint(1, 3)
+    spans, start = [], 0
+    while start < 12:
+        end = start + draw.randint(1, 3)
         if draw.random() < 0.7:
-            found.append(Span(at, end, draw.choice(["PER", "LOC", "B-X"])))
-        at = end
-    return found, at
+            spans.append(Span(start, end, draw.choice(["PER", "LOC", "B-X"])))
+        start = end
+    return spans, start
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
@@ -55,10 +55,10 @@ def test_write_tags_and_find_spans_by_hand(scheme: str) -> None:
 @pytest.mark.parametrize("scheme", SCHEMES)
 def test_find_spans_round_trips_through_every_scheme(scheme: str) -> None:
     for seed in range(200):
-        found, length = random_spans(seed)
-        tags = write_tags(found, length, scheme)
+        spans, length = random_spans(seed)
+        tags = write_tags(spans, length, scheme)
         assert find_violation(tags, scheme) is None
-        assert find_spans(tags) == found
+        assert find_spans(tags) == spans
         for other in SCHEMES:
             assert convert_tags(convert_tags(tags, other), scheme) == tags
 
@@ -86,12 +86,12 @@ def test_tags_without_spans_are_unchanged() -> None:
 
 
 def text(name: str, *sentences: str) -> TaggedText:
-    found, line = [], 1
+    tagged, line = [], 1
     for sentence in sentences:
         tags = tuple(sentence.split())
-        found.append(TaggedSentence(("w",) * len(tags), tags, tuple(range(line, line + len(tags)))))
+        tagged.append(TaggedSentence(("w",) * len(tags), tags, tuple(range(line, line + len(tags)))))
         line += len(tags) + 1
-    return TaggedText(name, found)
+    return TaggedText(name, tagged)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -1,4 +1,4 @@
-"""Tasks as text in, text out: T5's words, where they are read from, and how often each is trained on."""
+"""Text-to-text tasks: templates of T5, readers, and mixing rates."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.support.errors import raises
 
 
 @pytest.fixture
-def here(tmp_path: Path, home: Path) -> Path:
-    """With a little of each form in the data home."""
+def folder(tmp_path: Path, home: Path) -> Path:
+    """A data home with small files of every format."""
     data = home / "data"
     files = {
         "glue/SST-2/train.tsv": "sentence\tlabel\n" + "".join(f'a "fine film {i}\t{i % 2}\n' for i in range(40)),
@@ -54,12 +54,12 @@ def pairs(spec: str, split: str) -> list[tuple[str | None, str]]:
     return [(d.source, d.text) for d in open_parallel(spec).documents(split)]
 
 
-def test_open_tasks_has_the_templates_of_t5(here: Path) -> None:
+def test_open_tasks_has_the_templates_of_t5(folder: Path) -> None:
     """Appendix D of the paper."""
     assert pairs("tasks:sst2", "valid") == [("sst2 sentence: good", "positive"), ("sst2 sentence: bad", "negative")]
     assert pairs("tasks:cola", "train")[-2:] == [
         ("cola sentence: Sleep we the.", "unacceptable"),
-        ("cola sentence: It rains.", "acceptable"),  # the two halves of train are joined
+        ("cola sentence: It rains.", "acceptable"),  # both parts of train are joined
     ]
     assert pairs("tasks:stsb", "train") == [
         ("stsb sentence1: A dog. sentence2: A cat.", "1.2"),
@@ -77,10 +77,10 @@ def test_open_tasks_has_the_templates_of_t5(here: Path) -> None:
     assert tasks()["summarize"].prefix == "summarize: "
 
 
-def test_open_tasks_skips_unlabeled_splits(here: Path) -> None:
+def test_open_tasks_skips_unlabeled_splits(folder: Path) -> None:
     assert open_parallel("tasks:sst2").splits == ("train", "valid")
     assert open_parallel("tasks:cola").splits == ("train", "valid")
-    corpus = open_parallel("tasks:mrpc")  # no dev file: some of train, and nobody stands on both sides
+    corpus = open_parallel("tasks:mrpc")  # no dev file: part of train, without overlap
     assert corpus.splits == ("train", "valid")
     train, valid = (pairs("tasks:mrpc", split) for split in ("train", "valid"))
     assert len(train) + len(valid) == 200
@@ -107,7 +107,7 @@ def test_round_to_step_gives_one_of_few_texts(value: float, text: str) -> None:
     assert round_to_step(value, 0.2) == text
 
 
-def test_is_tasks_recognizes_specs(here: Path) -> None:
+def test_is_tasks_recognizes_specs(folder: Path) -> None:
     assert all(map(is_tasks, ["tasks:sst2", "tasks:nonsense"]))
     assert is_parallel("tasks:sst2+cola,limit=10")
     corpus = open_parallel("tasks:sst2+cola")
@@ -118,10 +118,10 @@ def test_is_tasks_recognizes_specs(here: Path) -> None:
     assert len(prints) == 4
 
 
-def test_open_own_tasks_of_a_file(here: Path) -> None:
+def test_open_own_tasks_of_a_file(folder: Path) -> None:
     lines = [{"text": f"long text {i}", "title": f"short {i}"} for i in range(300)]
-    (here / "my.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
-    own = here / "own.toml"
+    (folder / "my.jsonl").write_text("".join(json.dumps(item) + "\n" for item in lines))
+    own = folder / "own.toml"
     own.write_text(
         'temperature = 2\n[[task]]\nname = "sst2"\nrate = 0.25\n'
         '[[task]]\nname = "headline"\nprefix = "headline: "\ndata = "my.jsonl:text-title"\nmetrics = "rouge1"\n'
@@ -132,7 +132,7 @@ def test_open_own_tasks_of_a_file(here: Path) -> None:
     assert sources[0] == "sst2 sentence: good"
     assert (sources[-1] or "").startswith("headline: long text")
     assert list_prefixes(str(own))[-1] == "headline: "
-    other = open_parallel(f"tasks:summarize:{here / 'my.jsonl'}:text-title")
+    other = open_parallel(f"tasks:summarize:{folder / 'my.jsonl'}:text-title")
     assert (next(other.documents("train")).source or "").startswith("summarize: long text")
 
 
@@ -151,10 +151,10 @@ def test_open_own_tasks_of_a_file(here: Path) -> None:
         ("[[task]]\nname = \n", DataError, {}),
     ],
 )
-def test_open_bad_file_raises(here: Path, text: str, kind: type[Exception], fields: dict[str, object]) -> None:
-    (here / "own.toml").write_text(text)
+def test_open_bad_file_raises(folder: Path, text: str, kind: type[Exception], fields: dict[str, object]) -> None:
+    (folder / "own.toml").write_text(text)
     with raises(kind, **fields):
-        open_parallel(str(here / "own.toml"))
+        open_parallel(str(folder / "own.toml"))
 
 
 @pytest.mark.parametrize(
@@ -170,7 +170,7 @@ def test_open_bad_file_raises(here: Path, text: str, kind: type[Exception], fiel
         ("tasks:qqp", MissingFile, {}),
     ],
 )
-def test_open_bad_spec_raises(here: Path, spec: str, kind: type[Exception], fields: dict[str, object]) -> None:
+def test_open_bad_spec_raises(folder: Path, spec: str, kind: type[Exception], fields: dict[str, object]) -> None:
     with raises(kind, **fields):
         open_parallel(spec)
 
@@ -186,7 +186,7 @@ def test_open_bad_spec_raises(here: Path, spec: str, kind: type[Exception], fiel
     ],
 )
 def test_read_bad_row_raises(
-    here: Path, home: Path, name: str, text: str, kind: type[Exception], fields: dict[str, object]
+    folder: Path, home: Path, name: str, text: str, kind: type[Exception], fields: dict[str, object]
 ) -> None:
     (home / "data/glue" / name).write_text(text)
     task = "sst2" if "SST" in name else "stsb"
@@ -198,7 +198,7 @@ def test_read_bad_row_raises(
 
 
 def test_mixing_shares_by_hand() -> None:
-    """Section 3.5.2 of the paper: 400, 100 and 4,000 examples, of which 1,000 count."""
+    """Section 3.5.2 of the paper: 400, 100, and 4,000 examples, limited to 1,000."""
     counts = [400, 100, 4000]
     assert Mixing(1000).shares(counts) == pytest.approx([400 / 1500, 100 / 1500, 1000 / 1500])
     assert Mixing(1000, math.inf).shares(counts) == pytest.approx([1 / 3] * 3)
@@ -213,16 +213,16 @@ def test_mixing_shares_by_hand() -> None:
 def test_every_example_is_drawn_once_before_any_is_drawn_twice(total: int, quota: int, seed: int) -> None:
     drawn = np.concatenate([deal_examples(total, quota, [seed, 0], epoch) for epoch in range(6)])
     assert len(drawn) == 6 * quota
-    for at in range(0, len(drawn), total):
-        part = drawn[at : at + total]
+    for start in range(0, len(drawn), total):
+        part = drawn[start : start + total]
         assert len(set(part.tolist())) == len(part)
 
 
-def test_mixture_is_drawn_at_its_rates(here: Path) -> None:
-    (here / "plain.txt").write_text(
+def test_mixture_is_drawn_at_its_rates(folder: Path) -> None:
+    (folder / "plain.txt").write_text(
         "".join(f"the cat sat on mat {i} and the dog ran after it all day long. " for i in range(400))
     )
-    corpus = open_parallel(f"tasks:sst2+mrpc+denoise:{here / 'plain.txt'},limit=100")
+    corpus = open_parallel(f"tasks:sst2+mrpc+denoise:{folder / 'plain.txt'},limit=100")
     texts = [t for d in corpus.documents("train") for t in (d.source or "", d.text)]
     tokenizer = train_tokenizer({"kind": "unigram", "size": 150, "sentinels": 20}, texts)
     text = prepare_parallel(corpus, "train", tokenizer)
@@ -239,22 +239,22 @@ def test_mixture_is_drawn_at_its_rates(here: Path) -> None:
     for pack in (False, True):
         layout = Sequences(rows=5, length=60, overflow="truncate", pack=pack)
         batches = layout.batches(text, 3, 0)
-        some = [next(batches) for _ in range(layout.batches_per_epoch(text) + 3)]
-        again = next(layout.batches(text, 3, len(some) - 1))
-        assert again.targets.equal(some[-1].targets)
-        assert again.inputs.source.ids.equal(some[-1].inputs.source.ids)  # type: ignore[union-attr]
+        straight = [next(batches) for _ in range(layout.batches_per_epoch(text) + 3)]
+        resumed = next(layout.batches(text, 3, len(straight) - 1))
+        assert resumed.targets.equal(straight[-1].targets)
+        assert resumed.inputs.source.ids.equal(straight[-1].inputs.source.ids)  # type: ignore[union-attr]
         sentinel = tokenizer.special["<extra_id_0>"]
-        assert any((batch.targets == sentinel).any() for batch in some)
+        assert any((batch.targets == sentinel).any() for batch in straight)
     denoised = fitted.parts[2]
     a, b, c = denoised.pair(0, 0), denoised.pair(0, 1), denoised.pair(0, 0)
-    assert a[0].tolist() == c[0].tolist() != b[0].tolist()  # taken out anew every epoch
-    held = prepare_tasks(corpus, "valid", tokenizer)
-    assert sum(len(batch.targets) for batch in Sequences(length=60).validation_batches(held)) == len(
-        held.for_validation(60)
+    assert a[0].tolist() == c[0].tolist() != b[0].tolist()  # new spans in every epoch
+    held_out = prepare_tasks(corpus, "valid", tokenizer)
+    assert sum(len(batch.targets) for batch in Sequences(length=60).validation_batches(held_out)) == len(
+        held_out.for_validation(60)
     )
 
 
-def test_prepare_pair_with_sentinel_in_the_text_raises(here: Path, home: Path) -> None:
+def test_prepare_pair_with_sentinel_in_the_text_raises(folder: Path, home: Path) -> None:
     (home / "data/glue/SST-2/dev.tsv").write_text("label\tsentence\n1\ta <extra_id_3> film\n")
     tokenizer = train_tokenizer({"kind": "unigram", "size": 60, "sentinels": 5}, ["a fine film", "positive"] * 20)
     with pytest.raises(NextwordError, match=r"dev\.tsv:line 2.*<extra_id_"):

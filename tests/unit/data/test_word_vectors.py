@@ -1,4 +1,4 @@
-"""Files of word vectors: formats, subsets, words without a vector, and errors with their line."""
+"""Word vector files: formats, subsets, words without a vector, and errors with their line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spans and words of ids, on texts short enough to count by hand."""
+"""Spans and word indices of ids, on texts short enough to count by hand."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_words_at_space_belongs_to_following_word():
     #        0123456789
     text = b" the  cat "
     words = words_at(text, np.arange(len(text) + 1))
-    assert words.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]  # the last space has no word after it
+    assert words.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1]  # no word follows the last space
     assert words_at(b" \n ", np.arange(4)).tolist() == [-1] * 4
     assert words_at(b"", np.arange(1)).tolist() == [-1]
 

@@ -48,7 +48,7 @@ def test_decode_lossy_kind_puts_one_space_between_words(spec, text):
 
 
 def test_piece_of_first_token_of_a_word_includes_the_space():
-    """So whole words are recognizable by the first byte, whatever the tokenizer."""
+    """Words are recognizable by the first byte with any tokenizer."""
     for spec in ({"kind": "words"}, {"kind": "wordpiece", "size": 200}, {"kind": "unigram", "size": 200}):
         tokenizer = train_tokenizer(spec, TEXTS)
         assert tokenizer.piece(tokenizer.encode("the").ids[0]) == b" the"

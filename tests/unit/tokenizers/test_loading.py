@@ -1,4 +1,4 @@
-"""Loading tokenizer files, ours and those of other projects, and rejecting damaged ones."""
+"""Load tokenizer files of this and other projects; reject damaged ones."""
 
 from __future__ import annotations
 

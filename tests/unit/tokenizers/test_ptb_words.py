@@ -1,4 +1,4 @@
-"""Words as word vectors have them: what is split, what stays whole, and the order of ids."""
+"""Words as in files of word vectors: splitting, spans, and the order of ids."""
 
 from __future__ import annotations
 

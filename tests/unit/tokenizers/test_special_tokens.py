@@ -1,4 +1,4 @@
-"""`marks = true`: special tokens of a masked language model, which no text ever produces."""
+"""`marks = true`: special tokens of a masked language model, which no text can produce."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from nextword.tokenizers.special_tokens import Marks
 from nextword.tokenizers.training import train_tokenizer
 from nextword.training.optimizers import make_optimizer
 
-# The names of the marks occur in the training text often enough to become pieces, if anything allowed it.
+# The training text contains the names of the marks often enough to become pieces, if that were allowed.
 TEXTS = [
     "the cat sat on the mat and the dog sat on the log\n",
     "naïve cafés, 戦場! the end [MASK] [CLS] <mask> <s>a</s> <pad>\n",
@@ -143,7 +143,7 @@ def test_train_with_wrong_table_raises(table: dict[str, Any], error: type[Except
         train_tokenizer(table, TEXTS)
 
 
-# ------------------------------------------------------------------------------------------------ the recipes
+# ------------------------------------------------------------------------------------------------ recipes
 
 
 RECIPES = [name for name in recipe_names() if name.startswith(("roberta/", "albert/"))]

@@ -98,19 +98,19 @@ def test_train_on_many_characters_leaves_room_for_pieces():
 
 @pytest.mark.parametrize("kind", ["classic-bpe", "wordpiece"])
 def test_train_on_chinese_fills_the_vocabulary_with_characters(kind):
-    """There is nothing to merge, so more than a quarter of the vocabulary is characters, most frequent first."""
+    """Without merges, more than a quarter of the vocabulary is characters, most frequent first."""
     texts = ["".join(chr(0x4E00 + i) * (300 - i) for i in range(300))]
     tokenizer = train_tokenizer({"kind": kind, "size": 200}, texts)
     assert len(tokenizer) == 200
     is_known = [tokenizer.encode(chr(0x4E00 + i)).ids[0] != tokenizer.special[UNKNOWN[kind]] for i in range(300)]
     assert is_known == sorted(is_known, reverse=True)
     assert sum(is_known) > 130
-    assert len(train_tokenizer({"kind": kind, "size": 2000}, texts)) < 1000  # no more than there are
+    assert len(train_tokenizer({"kind": kind, "size": 2000}, texts)) < 1000  # no more pieces exist
 
 
 @pytest.mark.slow
 def test_train_in_another_process_gives_the_same_tokenizer():
-    """Hash tables are seeded at random in each process, in Python and in the library."""
+    """Python and the library seed hash tables randomly in each process."""
     program = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from test_training import *\n"

@@ -21,7 +21,7 @@ def test_encode_line_ends_and_empty_lines_are_eos():
 
 
 def test_encode_unfinished_line_has_no_eos():
-    """A prompt continues, so nothing may end it."""
+    """A prompt is continued, so it must not end with <eos>."""
     tokenizer = train_tokenizer({"kind": "words"}, [TEXT])
     assert encode_names(tokenizer, "the cat") == ["the", "cat"]
 
