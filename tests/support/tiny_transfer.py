@@ -35,13 +35,13 @@ SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 4, "window": 32, "dr
 SHAPES: dict[str, dict[str, Any]] = {
     "albert": {**SHAPE, "embedding": 16},
     "lstm": {"width": 32},
-    "xlnet": {"width": 32, "layers": 2, "heads": 4, "inner": 64, "memory": 8, "dropout": 0.0, "init_std": 0.1},
+    "xlnet": {"width": 32, "layers": 2, "heads": 4, "ffn_width": 64, "memory": 8, "dropout": 0.0, "init_std": 0.1},
     "t5": {"width": 32, "layers": 2, "heads": 4, "head_width": 8, "ffn_width": 64, "dropout": 0.0},
     "seq2seq": {"cell": "gru", "attention": "bahdanau", "width": 32, "embedding": 32, "encoder_width": 32},
     "elmo": {
         "width": 16,
         "cell_size": 32,
-        "characters": {"filters": [[1, 8], [3, 16]], "characters": 8},
+        "characters": {"filters": [[1, 8], [3, 16]], "character_width": 8},
         "dropout": 0.0,
     },
 }

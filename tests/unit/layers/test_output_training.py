@@ -88,7 +88,7 @@ def test_unigram_bias_needs_a_readout_with_word_biases(tmp_path: Path) -> None:
     job = make_small_job(
         tmp_path / "run", "rnn", model, SIZE, draw_walk(SIZE - 1, 900), initialization={"bias": "unigram"}, **PHASE
     )
-    with raises(InvalidSetting, key="initial.bias"):
+    with raises(InvalidSetting, key="initialization.bias"):
         Trainer(job)
     model = {"width": 8, "readout": {"kind": "sampled"}}
     job = make_small_job(
