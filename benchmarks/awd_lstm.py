@@ -264,7 +264,7 @@ def against(peer: list[float], own: list[float]) -> dict[str, float]:
 def on_cpu(text: Text, model: Mapping[str, Any], blocks: int, steps: int) -> dict[str, Any]:
     contenders = {
         "fastai": fastai(text, model),
-        "nextword": ours("awd-lstm/ptb", text, model, CPU, precision="fp32", graphs=False),
+        "nextword": ours("awd-lstm/ptb", text, model, CPU, precision="fp32", cuda_graphs=False),
     }
     dropped = {name: each.dropped() for name, each in contenders.items()}
     before = {name: each.held() for name, each in contenders.items()}
@@ -296,7 +296,7 @@ def on_gpu(
     torch.set_float32_matmul_precision("highest")
     makers: dict[str, Callable[[], Contender]] = {
         ORDER[0]: lambda: original(recipe, text, model, device, precision),
-        ORDER[1]: lambda: ours(recipe, text, model, device, precision=precision, graphs=False),
+        ORDER[1]: lambda: ours(recipe, text, model, device, precision=precision, cuda_graphs=False),
         ORDER[2]: lambda: ours(recipe, text, model, device, precision=precision, cuda_graphs=True),
     }
     ready: dict[str, Contender] = {}
