@@ -297,7 +297,7 @@ def test_convert_to_wrong_format_or_setting_names_it(
 def test_convert_banded_layers_to_huggingface_fails(cli: Cli, text: Path, tmp_path: Path) -> None:
     cli("train", "gpt3/tiny", "--data", text, "--out", tmp_path / "run", *SMALL, "--set", "phase.0.steps=1")
     message = refused(cli, tmp_path / "run", tmp_path / "out", "--to", "huggingface")
-    assert "[model] band = 16" in message
+    assert "[model] local_window = 16" in message
 
 
 def test_convert_to_float16_with_overflow_names_the_tensor(cli: Cli, run: Path, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def count_transformers_parameters(recipe: Recipe) -> int:
     transformers = pytest.importorskip("transformers")
     model = recipe.model
     if recipe.slug == "xlnet":
-        shape = {"d_model": "width", "n_layer": "layers", "n_head": "heads", "d_inner": "inner"}
+        shape = {"d_model": "width", "n_layer": "layers", "n_head": "heads", "d_inner": "ffn_width"}
         config = transformers.XLNetConfig(vocab_size=32000, **{key: model[ours] for key, ours in shape.items()})
         with torch.device("meta"):
             return sum(p.numel() for p in transformers.XLNetLMHeadModel(config).parameters())

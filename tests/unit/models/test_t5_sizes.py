@@ -26,8 +26,8 @@ def test_parameter_count_equals_released_weights(name: str) -> None:
         config = transformers.T5Config(
             vocab_size=32128,
             d_model=model["width"],
-            d_kv=model["head"],
-            d_ff=model["inner"],
+            d_kv=model["head_width"],
+            d_ff=model["ffn_width"],
             num_layers=model["layers"],
             num_heads=model["heads"],
             feed_forward_proj="gated-gelu" if model.get("gated") else "relu",
