@@ -58,7 +58,9 @@ def write_cove_data(folder: Path) -> Path:
 
 def load_cove_recipe(place: Path, *changes: str) -> Any:
     vectors = place / "vectors.txt"
-    model = f"{{ vectors = '{vectors}', vector_width = {WIDTH}, encoder_width = 32, width = 32, output_words = {WRITTEN} }}"
+    model = (
+        f"{{ vectors = '{vectors}', vector_width = {WIDTH}, encoder_width = 32, width = 32, output_words = {WRITTEN} }}"
+    )
     own = [f"phase.0.data={place / 'pairs'}:xx-yy", f"tokenizer.size={WRITTEN}", f"model={model}", "phase.0.steps=20"]
     return load_recipe("cove/tiny", [*own, "phase.0.validate_every=10000", *changes])
 
