@@ -147,11 +147,11 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
 
 
-def refused(cli: Cli, *asked: str | Path) -> str:
+def expect_error(cli: Cli, *words: str | Path) -> str:
     """Return the error of `convert` in one line; check that no file was written or lost."""
-    place = Path(asked[1]).parent
+    place = Path(words[1]).parent
     before = contents(place)
-    message = cli("convert", *asked, fails=True).stderr
+    message = cli("convert", *words, fails=True).stderr
     assert contents(place) == before
     assert not list(place.rglob(".new-*"))
     return " ".join(message.split())

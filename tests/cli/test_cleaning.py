@@ -130,27 +130,27 @@ def test_clean_leaves_clean_text_unchanged(js: Any, tmp_path: Path) -> None:
 def test_clean_with_wrong_input_writes_nothing(cli: Cli, crawl: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
 
-    def refused(*words: str | Path) -> str:
+    def expect_error(*words: str | Path) -> str:
         message = cli("data", *words, fails=True).stderr
         assert not out.exists()
         assert not list(tmp_path.glob(".*.part"))
         return " ".join(message.split())
 
-    assert "--deduplicate" in refused(crawl, "--out", out)
-    assert "--out" in refused(crawl, "--deduplicate")
-    assert "needs a text" in refused("--out", out, "--deduplicate")
+    assert "--deduplicate" in expect_error(crawl, "--out", out)
+    assert "--out" in expect_error(crawl, "--deduplicate")
+    assert "needs a text" in expect_error("--out", out, "--deduplicate")
     assert "exists already" in " ".join(cli("data", crawl, "--out", crawl, "--deduplicate", fails=True).stderr.split())
     jsonl(tmp_path / "tiny.jsonl", {"t": "two words"})
-    assert "8-grams" in refused(crawl, "--out", out, "--decontaminate", tmp_path / "tiny.jsonl")
-    assert "at least 20" in refused(crawl, "--out", out, "--quality", tmp_path / "tiny.jsonl")
+    assert "8-grams" in expect_error(crawl, "--out", out, "--decontaminate", tmp_path / "tiny.jsonl")
+    assert "at least 20" in expect_error(crawl, "--out", out, "--quality", tmp_path / "tiny.jsonl")
     (tmp_path / "empty.jsonl").write_text("")
-    assert "empty.jsonl" in refused(crawl, "--out", out, "--decontaminate", tmp_path / "empty.jsonl")
+    assert "empty.jsonl" in expect_error(crawl, "--out", out, "--decontaminate", tmp_path / "empty.jsonl")
     jsonl(tmp_path / "only" / "test.jsonl", {"t": prose(1)})
-    assert "only" in refused(tmp_path / "only", "--out", out, "--deduplicate")
+    assert "only" in expect_error(tmp_path / "only", "--out", out, "--deduplicate")
     jsonl(tmp_path / "same" / "train.jsonl", {"a": prose(1)})
     for split in ("valid", "test"):
         jsonl(tmp_path / "same" / f"{split}.jsonl", {"a": prose(1)})
-    assert "same" in refused(tmp_path / "same", "--out", out, "--deduplicate")
+    assert "same" in expect_error(tmp_path / "same", "--out", out, "--deduplicate")
 
 
 def test_data_describes_a_mixture(js: Any, cli: Cli, crawl: Path, tmp_path: Path) -> None:

@@ -124,9 +124,9 @@ def test_interrupted_comparison_keeps_trained_models_and_resumes(cli: Cli, js: J
     process = start(
         "compare", *TWO, "--data", text, "--minutes", 0.1, "--out", out, *SMALL, "--set", "phase.0.log_every=1"
     )
-    wait_until(lambda: _begun(out / "gru-tiny"), process)
+    wait_until(lambda: _has_started(out / "gru-tiny"), process)
     process.send_signal(signal.SIGINT)
-    message = _end(process)
+    message = _wait_for_interruption(process)
     assert "1 of 2" in message
     assert f"nextword compare --resume --out {out}" in message
     assert RunFolder.open(out / "lstm-tiny").manifest["finished"]
@@ -140,12 +140,12 @@ def test_interrupted_comparison_keeps_trained_models_and_resumes(cli: Cli, js: J
     assert RunFolder.open(out / "gru-tiny").manifest["finished"]
 
 
-def _begun(run: Path) -> bool:
+def _has_started(run: Path) -> bool:
     log = run / "log.jsonl"
     return log.is_file() and '"step"' in log.read_text(encoding="utf-8")
 
 
-def _end(process: subprocess.Popen[str]) -> str:
+def _wait_for_interruption(process: subprocess.Popen[str]) -> str:
     _, message = process.communicate(timeout=60)
     assert process.returncode == 130, message
     assert "Traceback" not in message

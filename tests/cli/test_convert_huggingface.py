@@ -18,7 +18,7 @@ from nextword.conversion import convert
 from nextword.conversion.huggingface import CheckpointFiles
 from nextword.lm.loading import load
 
-from .conftest import Cli, contents, refused
+from .conftest import Cli, contents, expect_error
 
 Js = Callable[..., Any]
 SMALL = ("--set", "tokenizer.size=300", "--set", "model.width=12", "--set", "phase.0.steps=8")
@@ -130,7 +130,7 @@ def test_convert_huggingface_folder_to_another_dtype(cli: Cli, folder: Path, tmp
 def test_convert_with_a_tokenizer_from_another_folder(cli: Cli, folder: Path, run: Path, tmp_path: Path) -> None:
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
         (folder / name).unlink()
-    message = refused(cli, folder, tmp_path / "run")
+    message = expect_error(cli, folder, tmp_path / "run")
     assert "tokenizer.load=PATH" in message
     assert "--set tokenizer.load=PATH" in message
     cli("convert", folder, tmp_path / "run", "--set", f"tokenizer.load={run / 'tokenizer.json'}")
@@ -169,27 +169,27 @@ def test_read_unsupported_settings_names_the_key(
     cli: Cli, folder: Path, tmp_path: Path, settings: dict[str, Any], message: str
 ) -> None:
     change(folder / "config.json", **settings)
-    assert message in refused(cli, folder, tmp_path / "run")
+    assert message in expect_error(cli, folder, tmp_path / "run")
 
 
 def test_convert_with_missing_or_extra_tensors_names_them(cli: Cli, folder: Path, tmp_path: Path) -> None:
     whole = contents(folder)["model.safetensors"]
     rewrite(folder, lambda tensors: [tensors.pop(name) for name in list(tensors) if ".mlp." in name or "ln_" in name])
-    message = refused(cli, folder, tmp_path / "run")
+    message = expect_error(cli, folder, tmp_path / "run")
     assert "lacks 18 tensors" in message
     assert message.count("h.") == 10
     assert "… (8 more)" in message
     (folder / "model.safetensors").write_bytes(whole)
     rewrite(folder, lambda tensors: tensors.update({"score.weight": torch.zeros(2, 12)}))
-    message = refused(cli, folder, tmp_path / "run")
+    message = expect_error(cli, folder, tmp_path / "run")
     assert "1 tensor that gpt2 has no place for: score.weight" in message
     assert "GPT2LMHeadModel" in message
     (folder / "model.safetensors").write_bytes(whole)
     rewrite(folder, lambda tensors: tensors.update({"lm_head.weight": torch.zeros(300, 12)}))
-    assert "lm_head.weight" in refused(cli, folder, tmp_path / "run")
+    assert "lm_head.weight" in expect_error(cli, folder, tmp_path / "run")
     (folder / "model.safetensors").write_bytes(whole)
     rewrite(folder, lambda tensors: tensors.update({n: t.to(torch.int8) for n, t in tensors.items()}))
-    assert "wte.weight has the type int8" in refused(cli, folder, tmp_path / "run")
+    assert "wte.weight has the type int8" in expect_error(cli, folder, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -211,16 +211,16 @@ def test_convert_incomplete_folder_names_the_file(
         (folder / name).unlink()
     else:
         (folder / name).write_bytes(content)
-    assert message in refused(cli, folder, tmp_path / "run")
+    assert message in expect_error(cli, folder, tmp_path / "run")
 
 
 def test_convert_truncated_or_unsupported_weights_names_the_file(cli: Cli, folder: Path, tmp_path: Path) -> None:
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:-100])
-    assert "model.safetensors" in refused(cli, folder, tmp_path / "run")
-    assert "model.safetensors" in refused(cli, path, tmp_path / "run")
+    assert "model.safetensors" in expect_error(cli, folder, tmp_path / "run")
+    assert "model.safetensors" in expect_error(cli, path, tmp_path / "run")
     path.rename(folder / "tf_model.h5")
-    assert "tf_model.h5" in refused(cli, folder, tmp_path / "run")
+    assert "tf_model.h5" in expect_error(cli, folder, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -239,7 +239,7 @@ def test_convert_with_invalid_shard_index_names_the_problem(
 ) -> None:
     (folder / "model.safetensors").rename(folder / "part-1.safetensors")
     (folder / "model.safetensors.index.json").write_text(index)
-    assert message in refused(cli, folder, tmp_path / "run")
+    assert message in expect_error(cli, folder, tmp_path / "run")
 
 
 class Trap:
@@ -261,7 +261,7 @@ def test_convert_malicious_pickle_executes_nothing(cli: Cli, folder: Path, tmp_p
         path.write_bytes(pickle.dumps(held))
     else:
         torch.save(held, path, _use_new_zipfile_serialization=how == "archive")
-    message = refused(cli, folder, tmp_path / "run")
+    message = expect_error(cli, folder, tmp_path / "run")
     assert "pytorch_model.bin" in message
     assert not sprung.exists()
     if how != "raw":  # the trap is a real one
@@ -272,31 +272,31 @@ def test_convert_malicious_pickle_executes_nothing(cli: Cli, folder: Path, tmp_p
 def test_convert_pickle_without_weights_names_the_file(cli: Cli, folder: Path, tmp_path: Path) -> None:
     (folder / "model.safetensors").unlink()
     torch.save({"state_dict": {}}, folder / "pytorch_model.bin")
-    assert "pytorch_model.bin" in refused(cli, folder, tmp_path / "run")
+    assert "pytorch_model.bin" in expect_error(cli, folder, tmp_path / "run")
     (folder / "pytorch_model.bin").write_bytes(b"nothing of the kind")
-    assert "pytorch_model.bin" in refused(cli, folder, tmp_path / "run")
+    assert "pytorch_model.bin" in expect_error(cli, folder, tmp_path / "run")
 
 
 def test_convert_to_wrong_format_or_setting_names_it(
     cli: Cli, run: Path, trained: Path, folder: Path, tmp_path: Path
 ) -> None:
     there = ("--to", "huggingface")
-    assert "overwrites" in refused(cli, run, folder, *there)
-    assert "out.safetensors" in refused(cli, run, tmp_path / "out.safetensors", *there)
-    assert "out.arpa" in refused(cli, run, tmp_path / "out.arpa", *there)
-    assert "onnx" in refused(cli, run, tmp_path / "out", "--to", "onnx")
+    assert "overwrites" in expect_error(cli, run, folder, *there)
+    assert "out.safetensors" in expect_error(cli, run, tmp_path / "out.safetensors", *there)
+    assert "out.arpa" in expect_error(cli, run, tmp_path / "out.arpa", *there)
+    assert "onnx" in expect_error(cli, run, tmp_path / "out", "--to", "onnx")
     for asked, message in (("dtype=int8", "float16"), ("shards=2", "huggingface.shards")):
-        assert message in refused(cli, run, tmp_path / "out", *there, "--set", f"huggingface.{asked}")
-    assert "tokenizer.load" in refused(cli, folder, tmp_path / "o", "--set", "model.width=3")
-    message = refused(cli, trained, tmp_path / "out", *there)
+        assert message in expect_error(cli, run, tmp_path / "out", *there, "--set", f"huggingface.{asked}")
+    assert "tokenizer.load" in expect_error(cli, folder, tmp_path / "o", "--set", "model.width=3")
+    message = expect_error(cli, trained, tmp_path / "out", *there)
     assert "LSTM" in message
     assert "gpt1, gpt2, gpt3" in message
-    assert "n-gram" in refused(cli, folder, tmp_path / "out.arpa")
+    assert "n-gram" in expect_error(cli, folder, tmp_path / "out.arpa")
 
 
 def test_convert_banded_layers_to_huggingface_fails(cli: Cli, text: Path, tmp_path: Path) -> None:
     cli("train", "gpt3/tiny", "--data", text, "--out", tmp_path / "run", *SMALL, "--set", "phase.0.steps=1")
-    message = refused(cli, tmp_path / "run", tmp_path / "out", "--to", "huggingface")
+    message = expect_error(cli, tmp_path / "run", tmp_path / "out", "--to", "huggingface")
     assert "[model] local_window = 16" in message
 
 
@@ -309,7 +309,7 @@ def test_convert_to_float16_with_overflow_names_the_tensor(cli: Cli, run: Path, 
 
     create_run(tmp_path / "large", RunFolder.open(run).recipe, lm.tokenizer, lambda place: lm.network)
     asked = ("--to", "huggingface", "--set", "huggingface.dtype=float16")
-    assert "transformer.wte.weight" in refused(cli, tmp_path / "large", tmp_path / "out", *asked)
+    assert "transformer.wte.weight" in expect_error(cli, tmp_path / "large", tmp_path / "out", *asked)
 
 
 def test_convert_notes_different_dropouts(js: Js, folder: Path, tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def made(cli: Cli, files: Path, data: str, out: Path, *more: str) -> str:
+def train_run(cli: Cli, files: Path, data: str, out: Path, *more: str) -> str:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(out.parent / "cache"))
         patch.setenv("NEXTWORD_DATA", str(files))
@@ -63,7 +63,7 @@ def made(cli: Cli, files: Path, data: str, out: Path, *more: str) -> str:
 @pytest.fixture(scope="module")
 def tasks_run(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("tasks") / "run"
-    message = made(cli, files, f"tasks:sst2+summarize:{files / 'news.jsonl'}:article-summary", out)
+    message = train_run(cli, files, f"tasks:sst2+summarize:{files / 'news.jsonl'}:article-summary", out)
     assert "accuracy" in message
     assert "ROUGE-1" in message
     assert "Try it:  nextword generate" in message
@@ -74,7 +74,7 @@ def tasks_run(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def summaries(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("summaries") / "run"
-    made(cli, files, f"{files / 'news.jsonl'}:article-summary", out)
+    train_run(cli, files, f"{files / 'news.jsonl'}:article-summary", out)
     return out
 
 
@@ -207,9 +207,9 @@ def test_train_with_unsupported_packing_fails_before_training(cli: Cli, files: P
 
 
 @pytest.fixture(scope="module")
-def mender(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def infilling_run(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A T5 pretrained on span corruption."""
-    out = tmp_path_factory.mktemp("mender") / "run"
+    out = tmp_path_factory.mktemp("infilling_run") / "run"
     text = out.parent / "text.txt"
     text.write_text("\n".join(sentences(400)))
     small = (*SMALL[:8], "--set", "phase.0.steps=12", "--set", "phase.0.batches.length=24")
@@ -220,29 +220,29 @@ def mender(cli: Cli, files: Path, tmp_path_factory: pytest.TempPathFactory) -> P
     return out
 
 
-def test_generate_fills_blanks_of_a_span_infilling_run(cli: Cli, js: Js, mender: Path, tmp_path: Path) -> None:
+def test_generate_fills_blanks_of_a_span_infilling_run(cli: Cli, js: Js, infilling_run: Path, tmp_path: Path) -> None:
     text = "The king of ___ went to see his ___."
-    lm: Any = nextword.load(mender)
+    lm: Any = nextword.load(infilling_run)
     (wanted,) = lm.infill(text, Beam(3), Stop(20))
-    result = js("generate", mender, text, "--beam", 3, "--max-tokens", 20)
+    result = js("generate", infilling_run, text, "--beam", 3, "--max-tokens", 20)
     assert (result["text"], result["blanks"]) == (wanted.text, list(wanted.blanks))
     assert result["text"].startswith("The king of ")
     assert result["text"].endswith(".")
     (tmp_path / "lines.txt").write_text(f"{text}\n\nthe ___ of a land\n")
-    lines = cli("generate", mender, "--file", tmp_path / "lines.txt", "--max-tokens", 20).stdout.split("\n")
+    lines = cli("generate", infilling_run, "--file", tmp_path / "lines.txt", "--max-tokens", 20).stdout.split("\n")
     assert len(lines) == 4
     assert lines[1] == lines[3] == ""
     (tmp_path / "lines.txt").write_text(f"{text}\n\nthe land\n")
-    output = cli("generate", mender, "--file", tmp_path / "lines.txt", fails=True).stderr
+    output = cli("generate", infilling_run, "--file", tmp_path / "lines.txt", fails=True).stderr
     assert "line 3: 'the land' has no blank" in " ".join(output.split())
-    assert "generate RUN" in cli("next", mender, "the ___", fails=True).stderr
+    assert "generate RUN" in cli("next", infilling_run, "the ___", fails=True).stderr
 
 
-def test_card_of_span_infilling_run_describes_blanks(mender: Path) -> None:
-    card = (mender / "card.md").read_text()
+def test_card_of_span_infilling_run_describes_blanks(infilling_run: Path) -> None:
+    card = (infilling_run / "card.md").read_text()
     assert "fills the blanks" in card
     assert "spans of 3 tokens on average" in card
-    assert f'nextword generate {mender} "The ___ of the ___ is" --beam 4' in card
+    assert f'nextword generate {infilling_run} "The ___ of the ___ is" --beam 4' in card
     assert "language model" not in card
     assert "bits/byte" not in card
 
@@ -252,16 +252,20 @@ def test_generate_of_task_run_reads_blanks_literally(js: Js, tasks_run: Path) ->
     assert "blanks" not in result
 
 
-def test_convert_to_huggingface_describes_usage_of_t5(cli: Cli, mender: Path, tasks_run: Path, tmp_path: Path) -> None:
+def test_convert_to_huggingface_describes_usage_of_t5(
+    cli: Cli, infilling_run: Path, tasks_run: Path, tmp_path: Path
+) -> None:
     """The output has no decoder start token, no removed pipeline of transformers, and no family twice."""
-    for run, text in ((mender, "t('The <extra_id_0> is',"), (tasks_run, "t('sst2 sentence: The',")):
+    for run, text in ((infilling_run, "t('The <extra_id_0> is',"), (tasks_run, "t('sst2 sentence: The',")):
         output = cli("convert", run, tmp_path / run.parent.name, "--to", "huggingface").stdout
         assert text in output
         assert "pipeline" not in output
-    silent = json.loads((tmp_path / mender.parent.name / "generation_config.json").read_text())["suppress_tokens"]
-    marks = {id for name, id in nextword.load(mender).tokenizer.special.items() if "extra_id" in name}
+    silent = json.loads((tmp_path / infilling_run.parent.name / "generation_config.json").read_text())[
+        "suppress_tokens"
+    ]
+    marks = {id for name, id in nextword.load(infilling_run).tokenizer.special.items() if "extra_id" in name}
     assert marks.isdisjoint(silent)
-    assert "___" in cli("convert", tmp_path / mender.parent.name, tmp_path / "back").stdout
+    assert "___" in cli("convert", tmp_path / infilling_run.parent.name, tmp_path / "back").stdout
     (tmp_path / "odd").mkdir()
     (tmp_path / "odd/config.json").write_text('{"model_type": "odd"}')
     assert cli("convert", tmp_path / "odd", tmp_path / "run", fails=True).stderr.count("t5 (t5 here)") == 1

@@ -51,14 +51,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(place: Path, run: str, data: str, out: Path, *changes: str) -> tuple[Any, ...]:
+def transfer_command(place: Path, run: str, data: str, out: Path, *changes: str) -> tuple[Any, ...]:
     base = ("transfer", "gpt3/in-context", "--from", place / run, "--data", place / data, "--out", out)
     return (*base, *sets(*changes))
 
 
 @pytest.fixture(scope="module")
 def output(cli: Cli, place: Path) -> Any:
-    return cli(*asked(place, "gpt1", "color.csv", place / "out", SPACED, "task.shots=4"))
+    return cli(*transfer_command(place, "gpt1", "color.csv", place / "out", SPACED, "task.shots=4"))
 
 
 def test_run_folder_has_prompt_results_and_report(output: Any, place: Path) -> None:
@@ -110,7 +110,7 @@ def test_probabilities_match_single_steps_of_the_network(output: Any, place: Pat
 
 def test_predict_works_after_the_source_is_deleted(js: Js, output: Any, place: Path, tmp_path: Path) -> None:
     shutil.copytree(place / "gpt1", tmp_path / "gpt1")
-    js(*asked(tmp_path, "gpt1", place / "color.csv", tmp_path / "out", SPACED, "task.shots=4"))
+    js(*transfer_command(tmp_path, "gpt1", place / "color.csv", tmp_path / "out", SPACED, "task.shots=4"))
     shutil.rmtree(tmp_path / "gpt1")
     answer = js("predict", tmp_path / "out", place / "test.csv")
     odds = np.array([[item["probabilities"][label] for label in ("blue", "red")] for item in answer["predictions"]])
@@ -129,7 +129,7 @@ def test_probabilities_match_hand_computed_ones(js: Js, calibrate: bool, odds: l
     rows = [(f"{'b ' * (i + 1)}b", "ab"[i % 2], ("train", "dev", "test")[i % 3]) for i in range(12)]
     write_table(tmp_path / "data.csv", ["text", "label", "split"], rows)
     changes = ("task.template='{text} {label}'", "task.shots=2", f"task.calibrate={str(calibrate).lower()}")
-    js(*asked(tmp_path, "ngram", "data.csv", tmp_path / "out", *changes))
+    js(*transfer_command(tmp_path, "ngram", "data.csv", tmp_path / "out", *changes))
     message = np.load(tmp_path / "out/predictions.npz")["test"]
     assert message == pytest.approx(np.array([odds] * 4), abs=1e-5)
     (answer,) = nextword.load(tmp_path / "out", device="cpu").predict(["b b b b"])
@@ -140,7 +140,7 @@ def test_probabilities_match_hand_computed_ones(js: Js, calibrate: bool, odds: l
 def test_label_words_replace_labels_in_the_prompt(js: Js, output: Any, place: Path, tmp_path: Path) -> None:
     """Each label has the other's name, so the prompt is the same with names swapped."""
     words = "task.label_words={ red = 'blue', blue = 'red' }"
-    js(*asked(place, "gpt1", "color.csv", tmp_path / "out", SPACED, "task.shots=4", words))
+    js(*transfer_command(place, "gpt1", "color.csv", tmp_path / "out", SPACED, "task.shots=4", words))
     swapped = {"red": "blue", "blue": "red"}
     ours, theirs = ((folder / "prompt.txt").read_text() for folder in (tmp_path / "out", place / "out"))
     assert ours == re.sub(r"so it is (\w+)", lambda answer: f"so it is {swapped[answer[1]]}", theirs)
@@ -149,7 +149,7 @@ def test_label_words_replace_labels_in_the_prompt(js: Js, output: Any, place: Pa
 
 
 def test_seeds_draw_different_examples(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    base = asked(place, "lstm", "color.csv", tmp_path / "k", SPACED, "task.shots=3")
+    base = transfer_command(place, "lstm", "color.csv", tmp_path / "k", SPACED, "task.shots=3")
     answer = js(*base, "--num-seeds", "3")
     assert len(answer["values"]) == 3
     assert answer["interval"] is not None
@@ -168,14 +168,18 @@ def test_seeds_draw_different_examples(cli: Cli, js: Js, place: Path, tmp_path: 
 def test_examples_come_from_the_training_fraction_or_from_dev_too(
     cli: Cli, js: Js, place: Path, tmp_path: Path
 ) -> None:
-    few = js(*asked(place, "lstm", "color.csv", tmp_path / "few", SPACED, "task.shots=6"), "--train-fraction", "0.1")
+    few = js(
+        *transfer_command(place, "lstm", "color.csv", tmp_path / "few", SPACED, "task.shots=6"),
+        "--train-fraction",
+        "0.1",
+    )
     assert few["examples"]["train"] == 6
     message = cli(
-        *asked(place, "lstm", "color.csv", tmp_path / "x", SPACED), "--train-fraction", "0.1", fails=True
+        *transfer_command(place, "lstm", "color.csv", tmp_path / "x", SPACED), "--train-fraction", "0.1", fails=True
     ).stderr
     assert "shots = 16" in message
     assert "task.shots=6" in message
-    last = js(*asked(place, "lstm", "color.csv", tmp_path / "all", SPACED, "task.shots=80"), "--merge-dev")
+    last = js(*transfer_command(place, "lstm", "color.csv", tmp_path / "all", SPACED, "task.shots=80"), "--merge-dev")
     assert last["examples"]["train"] == 80
     assert any("dev" in note for note in last["notes"])
 
@@ -200,7 +204,7 @@ def test_interrupted_run_resumes(output: Any, place: Path, tmp_path: Path) -> No
 @pytest.mark.parametrize("slug", ["xlnet", "elmo"])
 def test_other_causal_networks_can_be_prompted(js: Js, slug: str, place: Path, tmp_path: Path) -> None:
     make_run(tmp_path / slug, slug)
-    js(*asked(tmp_path, slug, place / "color.csv", tmp_path / "out", SPACED, "task.shots=2"))
+    js(*transfer_command(tmp_path, slug, place / "color.csv", tmp_path / "out", SPACED, "task.shots=2"))
     lm: Any = nextword.load(tmp_path / slug, device="cpu")
     prompt, text = (tmp_path / "out/prompt.txt").read_text(), "the red king"
     odds = [
@@ -225,7 +229,7 @@ def test_prompted_run_can_be_fine_tuned(js: Js, output: Any, place: Path, tmp_pa
 
 
 def test_pairs_use_the_pair_template(js: Js, place: Path, tmp_path: Path) -> None:
-    answer = js(*asked(place, "gpt1", "pair.csv", tmp_path / "out", "task.shots=2"))
+    answer = js(*transfer_command(place, "gpt1", "pair.csv", tmp_path / "out", "task.shots=2"))
     assert answer["kind"] == "in_context"
     prompt = (tmp_path / "out/prompt.txt").read_text()
     assert re.fullmatch(r"(.+\nquestion: .+\nanswer: (red|blue)\n\n){2}", prompt)
@@ -239,7 +243,7 @@ def test_pairs_use_the_pair_template(js: Js, place: Path, tmp_path: Path) -> Non
 
 
 def test_regression_predicts_the_likeliest_string(js: Js, place: Path, tmp_path: Path) -> None:
-    answer = js(*asked(place, "gpt1", "count.csv", tmp_path / "out", "task.shots=3", "task.number_step=1"))
+    answer = js(*transfer_command(place, "gpt1", "count.csv", tmp_path / "out", "task.shots=3", "task.number_step=1"))
     assert answer["kind"] == "in_context"
     prompt = (tmp_path / "out/prompt.txt").read_text()
     shots = re.findall(r"(.+)\nscore: (\d+)\n\n", prompt)
@@ -275,12 +279,12 @@ def test_zero_shot_classifies_pairs(cli: Cli, js: Js, place: Path) -> None:
 
 
 def test_prompts_without_examples_and_beyond_the_window(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
-    none = js(*asked(place, "gpt1", "color.csv", tmp_path / "none", SPACED, "task.shots=0"))
+    none = js(*transfer_command(place, "gpt1", "color.csv", tmp_path / "none", SPACED, "task.shots=0"))
     assert (tmp_path / "none/prompt.txt").read_text() == ""
     so = ("--labels", "blue,red", "--template", "so it is {label}")
     with_labels = js("predict", place / "gpt1", place / "test.csv", *so)
     assert none["test"]["accuracy"] == pytest.approx(with_labels["scores"]["accuracy"])
-    long = js(*asked(place, "narrow", "color.csv", tmp_path / "long", SPACED, "task.shots=16"))
+    long = js(*transfer_command(place, "narrow", "color.csv", tmp_path / "long", SPACED, "task.shots=16"))
     lost = "the window of 32 tokens"
     assert any(lost in note for note in long["notes"])
     assert lost in (tmp_path / "long/report.html").read_text()
@@ -326,7 +330,7 @@ def test_invalid_settings_fail_and_create_no_folder(
     place: Path,
     tmp_path: Path,
 ) -> None:
-    error = cli(*asked(place, run, data, tmp_path / "x", *changes), *more, fails=True).stderr
+    error = cli(*transfer_command(place, run, data, tmp_path / "x", *changes), *more, fails=True).stderr
     assert value in " ".join(error.split())
     assert not (tmp_path / "x").exists()
 

@@ -25,14 +25,14 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def asked(place: Path, out: Path, *more: str | Path) -> tuple[str | Path, ...]:
+def transfer_command(place: Path, out: Path, *more: str | Path) -> tuple[str | Path, ...]:
     data = ("--from", place / "bert", "--data", place / "color.csv")
     return "transfer", "bert/finetune", *data, "--num-seeds", "2", "--out", out, *SHORT, *more
 
 
 @pytest.fixture(scope="module")
 def finished(js: Js, place: Path) -> dict[str, Any]:
-    result: dict[str, Any] = js(*asked(place, place / "k"))
+    result: dict[str, Any] = js(*transfer_command(place, place / "k"))
     return result
 
 
@@ -40,7 +40,7 @@ def test_finished_run_with_the_same_settings_is_reused(
     js: Js, place: Path, finished: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = contents(place / "k/seed-0")
-    assert js(*asked(place, place / "k", "--resume"))["values"] == finished["values"]
+    assert js(*transfer_command(place, place / "k", "--resume"))["values"] == finished["values"]
     monkeypatch.chdir(place)  # a path is the same, written in full or not
     near = (
         "transfer",
@@ -72,13 +72,13 @@ def test_finished_run_with_the_same_settings_is_reused(
 )
 def test_other_settings_fail_and_are_named(more: list[str], message: str, cli: Cli, place: Path, finished: Any) -> None:
     before = contents(place / "k")
-    output = " ".join(cli(*asked(place, place / "k", "--resume", *more), fails=True).stderr.split())
+    output = " ".join(cli(*transfer_command(place, place / "k", "--resume", *more), fails=True).stderr.split())
     assert message in output
     assert contents(place / "k") == before
 
 
 def test_another_source_or_other_rows_fail(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
-    words = asked(place, place / "k", "--resume")
+    words = transfer_command(place, place / "k", "--resume")
     output = cli(*[place / "other" if word == place / "bert" else word for word in words], fails=True).stderr
     assert "task.source is" in output.partition("other settings: ")[2][:20]  # what the rest follows from comes first
     shutil.copytree(place / "k/seed-0", tmp_path / "one")
@@ -94,14 +94,14 @@ def test_another_source_or_other_rows_fail(cli: Cli, place: Path, finished: Any,
 def test_no_seed_is_trained_if_another_differs(cli: Cli, place: Path, finished: Any, tmp_path: Path) -> None:
     """The second seed has other settings, which is noticed before the first is trained."""
     shutil.copytree(place / "k/seed-1", tmp_path / "k/seed-1")
-    cli(*asked(place, tmp_path / "k", "--resume", *sets("phase.0.steps=3")), fails=True)
+    cli(*transfer_command(place, tmp_path / "k", "--resume", *sets("phase.0.steps=3")), fails=True)
     assert not (tmp_path / "k/seed-0").exists()
 
 
 def test_missing_seed_is_trained(js: Js, place: Path, finished: Any, tmp_path: Path) -> None:
     shutil.copytree(place / "k", tmp_path / "k")
     shutil.rmtree(tmp_path / "k/seed-0")
-    assert js(*asked(place, tmp_path / "k", "--resume"))["values"] == finished["values"]
+    assert js(*transfer_command(place, tmp_path / "k", "--resume"))["values"] == finished["values"]
 
 
 def test_resume_without_a_recipe_takes_no_settings(cli: Cli, place: Path, finished: Any) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import BY_HAND, Cli, refused, sets
+from .conftest import BY_HAND, Cli, expect_error, sets
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_write_to_wrong_target_or_setting_names_it(
         (tmp_path / name).mkdir()
     (tmp_path / "full" / "mine.txt").write_text("to be kept")
     settings = sets(*changes)
-    assert message in refused(cli, by_hand, tmp_path / target, *settings)
+    assert message in expect_error(cli, by_hand, tmp_path / target, *settings)
 
 
 @pytest.mark.parametrize(
@@ -66,17 +66,17 @@ def test_read_wrong_source_names_the_problem(
     if content is not None:
         path.write_bytes(content)
     source = path.parent if name == "folder/file" else path
-    assert message in refused(cli, source, tmp_path / "run")
+    assert message in expect_error(cli, source, tmp_path / "run")
 
 
 def test_convert_network_to_arpa_fails(cli: Cli, run: Path, tmp_path: Path) -> None:
     for target in ("out.arpa", "again"):
-        message = refused(cli, run, tmp_path / target)
+        message = expect_error(cli, run, tmp_path / target)
         assert "LSTM" in message
 
 
 def test_convert_unsupported_network_to_int8_fails(cli: Cli, run: Path, tmp_path: Path) -> None:
-    message = refused(cli, run, tmp_path / "again", *sets("model.bits=8"))
+    message = expect_error(cli, run, tmp_path / "again", *sets("model.bits=8"))
     assert "LSTM" in message
     assert "int8" in message
 
@@ -85,16 +85,16 @@ def test_convert_cache_mixture_to_arpa_fails(cli: Cli, data: Path, tmp_path: Pat
     asked = ("--set", "model.order=2", "--set", "model.cache=10")
     cli("train", "ngram/kn5", "--data", data, "--out", tmp_path / "run", *asked)
     for target in ("out.arpa", "again"):
-        assert "no back-off model" in refused(cli, tmp_path / "run", tmp_path / target)
+        assert "no back-off model" in expect_error(cli, tmp_path / "run", tmp_path / target)
 
 
 def test_convert_damaged_or_unfinished_run_fails(cli: Cli, words: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(words, tmp_path / "broken"))
     path = broken / "model.ngram"
     path.write_bytes(path.read_bytes()[:-1] + b"\xff")
-    assert "checksum" in refused(cli, broken, tmp_path / "out.arpa")
+    assert "checksum" in expect_error(cli, broken, tmp_path / "out.arpa")
     manifest = json.loads((broken / "manifest.json").read_text())
     for name in ("model.ngram", "model.json"):
         del manifest["files"][name]
     (broken / "manifest.json").write_text(json.dumps(manifest))
-    assert "has no model yet" in refused(cli, broken, tmp_path / "out.arpa")
+    assert "has no model yet" in expect_error(cli, broken, tmp_path / "out.arpa")
