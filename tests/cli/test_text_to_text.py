@@ -290,7 +290,7 @@ def test_data_shows_catalog_pairs(cli: Cli, js: Js, tmp_path: Path, monkeypatch:
         ({"train.xx": "a <extra_id_1> b\n", "train.yy": "A\n"}, [], "<extra_id_…>"),
         (
             {"train.xx": "a b " * 60 + "\n", "train.yy": "A\n"},
-            ["long='error'", "length=40"],
+            ["overflow='error'", "length=40"],
             "1 of 31 pairs",
         ),
         ({"train.xx": "a\n", "train.yy": "A\n"}, ["length=1"], "length = 1"),
