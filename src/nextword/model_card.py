@@ -105,11 +105,11 @@ def _blank_filling_card(run: RunFolder) -> list[str]:
     nats = f"{ends[-1]['valid']:.4f}" if ends else "unknown"
     corruption = (
         f"- trained on sources of {phase.batches.get('length')} tokens, with {fraction:g} % of each text removed in "
-        f"spans of {phase.objective.get('mean', 3.0):g} tokens on average"
+        f"spans of {phase.objective.get('mean_span', 3.0):g} tokens on average"
     )
     return [
         f"A `{run.recipe.slug}` model that fills the blanks of a text. It assigns no probability to a whole text, so "
-        "it has no bits per byte. Train it on pairs or tasks next (`init`, docs/text-to-text.md).",
+        "it has no bits per byte. Train it on pairs or tasks next (`init_from`, docs/text-to-text.md).",
         "",
         *_facts(run, corruption),
         *_section("Numbers", [f"- nats per token of the removed spans of held-out text, including sentinels: {nats}"]),

@@ -22,7 +22,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import InvalidSetting, MissingFile, UnknownName, did_you_mean
+from nextword.core.errors import InvalidSetting, MissingFile, UnknownName, invalid, unknown
 
 RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "task", "extends")
@@ -52,7 +52,7 @@ class Phase:
     batches: Mapping[str, Any] = field(default_factory=lambda: {"kind": "rows"})
     optimizer: Mapping[str, Any] = field(default_factory=lambda: {"kind": "adam", "rate": 0.001})
     schedule: Mapping[str, Any] = field(default_factory=lambda: {"kind": "constant"})
-    initialization: Mapping[str, Any] = field(default_factory=dict)  # initialization; empty: each layer's own
+    initialization: Mapping[str, Any] = field(default_factory=dict)  # kind, scale and bias; empty: each layer's own
     estimator: Mapping[str, Any] = field(default_factory=dict)  # for kind "count"
     init_from: str = ""  # a run folder to take the initial weights from
     trainable_groups: int = 0  # number of top layer groups to train (models/parameter_groups.py); 0: all
@@ -81,14 +81,13 @@ class Phase:
                 f"and minutes = {self.minutes}.",
                 key="budget",
             )
+        where = f"phase '{self.name}'"
         for key, count in (("accumulate", self.accumulate), ("log_every", self.log_every)):
             if count < 1:
-                raise InvalidSetting(f"Phase '{self.name}': {key} = {count} must be at least 1.", key=key, value=count)
+                raise invalid(key, count, "must be at least 1.", where)
         for key, value, allowed in (("keep", self.keep, ("best", "last")), ("precision", self.precision, PRECISIONS)):
             if value not in allowed:
-                raise InvalidSetting(
-                    f"Phase '{self.name}': {key} = '{value}'. Expected {' or '.join(allowed)}.", key=key, value=value
-                )
+                raise invalid(key, value, f"must be {' or '.join(allowed)}.", where)
 
 
 @dataclass(frozen=True)
@@ -162,9 +161,7 @@ def parse_recipe(tables: Mapping[str, Any], name: str, changes: Iterable[str] = 
 def _find_file(name: str) -> Path:
     if name.endswith(".toml"):
         if not Path(name).is_file():
-            raise MissingFile(
-                f"There is no recipe file {name}. `nextword papers` lists the built-in recipes.", path=name
-            )
+            raise MissingFile(f"There is no recipe file {name}. `nextword papers` lists built-in ones.", path=name)
         return Path(name)
     known = recipe_names()
     if name in known:
@@ -174,9 +171,7 @@ def _find_file(name: str) -> Path:
         return RECIPES / f"{of_slug[0]}.toml"
     if of_slug:
         raise UnknownName(f"'{name}' has several recipes. Choose one: {', '.join(of_slug)}.", name=name, known=of_slug)
-    raise UnknownName(
-        f"There is no recipe '{name}'.{did_you_mean(name, known)} `nextword papers` lists them.", name=name, known=known
-    )
+    raise unknown("recipe", name, known, hint="`nextword papers` lists them.")
 
 
 def _read_tables(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
@@ -199,26 +194,16 @@ def _build_recipe(tables: Mapping[str, Any], name: str, path: Path | None) -> Re
     """Validate the tables: known names, required tables, types."""
     for table in tables:
         if table not in TABLES:
-            raise UnknownName(
-                f"{name}: there is no table [{table}].{did_you_mean(table, TABLES)}", name=table, known=TABLES
-            )
+            raise unknown("table", table, TABLES, where=name)
     for table in ("paper", "phase") if "task" in tables else ("paper", "tokenizer", "model", "phase"):
         if table not in tables:
             raise InvalidSetting(f"{name}: the table [{table}] is missing.", key=table)
     for table, value in tables.items():
         if table == "phase":
             if not isinstance(value, list) or not value or not all(isinstance(phase, Mapping) for phase in value):
-                raise InvalidSetting(
-                    f"{name}: phases are tables under [[phase]], and there must be at least one.",
-                    key="phase",
-                    value=value,
-                )
+                raise invalid("phase", value, "must be one or more tables under [[phase]].", name)
         elif not isinstance(value, Mapping):
-            raise InvalidSetting(
-                f"{name}: {table} = {value!r} must be a table. Set its keys, as in --set {table}.key=value.",
-                key=table,
-                value=value,
-            )
+            raise invalid(table, value, f"must be a table. Set its keys, as in --set {table}.key=value.", name)
     if "slug" not in tables["paper"]:
         raise InvalidSetting(f"{name}: [paper] needs a slug, for example slug = 'lstm'.", key="paper.slug")
     return Recipe(
@@ -243,8 +228,8 @@ def _build_phase(table: Mapping[str, Any], name: str) -> Phase:
     known = [f.name for f in fields(Phase)]
     for key in settings:
         if key not in known:
-            raise UnknownName(f"{name}: a phase has no key '{key}'.{did_you_mean(key, known)}", name=key, known=known)
-    check_types(settings, Phase, f"{name}: in a phase,")
+            raise unknown("key", key, known, where=f"{name}: in a phase,")
+    check_types(settings, Phase, f"{name}: in a phase")
     return Phase(**settings)
 
 
@@ -256,7 +241,7 @@ def check_types(values: Mapping[str, Any], settings: type, where: str) -> None:
         value, (accepted, expected) = values[f.name], FIELD_TYPES[str(f.type)]
         is_wrong = not isinstance(value, accepted) or (isinstance(value, bool) and accepted is not bool)
         if is_wrong or (isinstance(value, (int, float)) and not value >= 0):
-            raise InvalidSetting(f"{where} {f.name} = {value!r} must be {expected}.", key=f.name, value=value)
+            raise invalid(f.name, value, f"must be {expected}.", where)
 
 
 # ------------------------------------------------------------------------------------------------ --set
@@ -282,15 +267,11 @@ def _apply_change(tables: dict[str, Any], change: str) -> None:
             table = _find_phase(table, part, change)
         else:
             if i == 0 and part not in TABLES:
-                raise UnknownName(
-                    f"--set {change}: there is no table '{part}'.{did_you_mean(part, TABLES)}", name=part, known=TABLES
-                )
+                raise unknown("table", part, TABLES, where=f"--set {change}")
             table = table.setdefault(part, {})
         if not isinstance(table, (dict, list)):
             parent = ".".join(path[: i + 1])
-            raise InvalidSetting(
-                f"--set {change}: '{parent}' is {table!r}, which has no keys.", key=parent, value=table
-            )
+            raise invalid(parent, table, "has no keys.", f"--set {change}")
     if isinstance(table, list):
         raise InvalidSetting(f"--set {change}: name a phase and its key, as in phase.0.epochs=3.", key=key)
     if path[:1] == ["phase"] and last in BUDGETS:  # a new budget replaces the old one

@@ -67,16 +67,8 @@ class RunFolder:
                 run.path.chmod(0o755)
                 run.write("recipe.toml", recipe_toml(recipe))
                 tokenizer.save(run.path / "tokenizer.json")
-                run._write_manifest(
-                    {
-                        "format": FORMAT,
-                        "nextword": __version__,
-                        "slug": recipe.slug,
-                        "recipe": recipe.name,
-                        "commit": git_commit(),
-                        **facts,
-                    }
-                )
+                origin = {"slug": recipe.slug, "recipe": recipe.name, "commit": git_commit(), **facts}
+                run._write_manifest({"format": FORMAT, "nextword": __version__, **origin})
                 run.seal(*INITIAL_FILES)
                 if exists:
                     for name in (*INITIAL_FILES, "manifest.json"):
@@ -264,9 +256,8 @@ class RunFolder:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
-                raise RunError(
-                    f"Another process is training {self.path}. Wait until it ends.", path=self.path
-                ) from None
+                message = f"Another process is training {self.path}. Wait until it ends."
+                raise RunError(message, path=self.path) from None
             self._remove_leftovers()
             yield
 
@@ -311,11 +302,8 @@ def translate_disk_full(folder: Path) -> Iterator[None]:
     except Exception as problem:  # safetensors wraps the OSError in its own error
         is_full = isinstance(problem, OSError) and problem.errno in (errno.ENOSPC, errno.EDQUOT)
         if is_full or "No space left" in str(problem):
-            raise RunError(
-                f"The disk is full: could not write to {folder}. The last good state is unharmed; free some space and "
-                "continue with --resume.",
-                path=folder,
-            ) from None
+            message = f"The disk is full: could not write to {folder}. The last good state is unharmed."
+            raise RunError(f"{message} Free some space and continue with --resume.", path=folder) from None
         raise
 
 

@@ -224,7 +224,7 @@ def network_facts(num_parameters: int, recipe: Recipe, tokenizer: Tokenizer) -> 
 def check_model_settings(recipe: Recipe) -> Any:
     """The model's Config; raises if a setting has the wrong type."""
     cls = model_class(recipe.slug)
-    check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
+    check_types(recipe.model, cls.Config, f"{recipe.name}: in [model]")
     return cls.Config(**recipe.model)
 
 

@@ -17,7 +17,7 @@ Programs and tests look at the type and its fields instead, so messages can be r
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -106,6 +106,14 @@ def unknown(what: str, name: object, known: Iterable[str], *, where: str = "", h
     advice = hint or f"Use one of {', '.join(known)}."
     message = f"{place} is no {what} {str(name)!r}.{did_you_mean(str(name), known)} {advice}"
     return UnknownName(message, name=str(name), known=known)
+
+
+def check_keys(table: str, settings: Mapping[str, object], known: Sequence[str], kind: str) -> None:
+    """Raise InvalidSetting for a key of a recipe's table that its `kind` does not have."""
+    for key, value in settings.items():
+        if key not in known:
+            problem = f"is not a setting of kind = {kind!r}.{did_you_mean(key, known)}"
+            raise invalid(f"{table}.{key}", value, f"{problem} Use {', '.join(known) or 'none'}.")
 
 
 def bad_data(path: str | Path, problem: str, line: int | None = None) -> DataError:

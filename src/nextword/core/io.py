@@ -30,9 +30,8 @@ from nextword.core.errors import DataError, InvalidSetting, MissingDependency, M
 def refuse_existing(option: str, path: Path) -> None:
     """Raise an error if an output file exists: nothing is overwritten. (Devices such as /dev/null may be written.)"""
     if path.is_file():
-        raise InvalidSetting(
-            f"{option} {path} already exists. Choose another name, or remove it.", key=option, value=str(path)
-        )
+        message = f"{option} {path} already exists. Choose another name, or remove it."
+        raise InvalidSetting(message, key=option, value=str(path))
 
 
 def link_or_copy(source: Path, target: Path) -> None:
@@ -70,9 +69,8 @@ class DecompressedFile:
         try:
             self.raw = path.open("rb")
         except OSError as error:
-            raise MissingFile(
-                f"Cannot read {path}: {error.strerror}. Check the path and its permissions.", path=path
-            ) from None
+            problem = f"Cannot read {path}: {error.strerror}. Check the path and its permissions."
+            raise MissingFile(problem, path=path) from None
         self.size = os.fstat(self.raw.fileno()).st_size  # of the compressed file
         start = self.raw.read(8)
         self.raw.seek(0)
@@ -151,26 +149,16 @@ def _zstandard(path: Path) -> Any:
     try:
         import zstandard
     except ImportError:
-        raise MissingDependency(
-            f"{path} is compressed with zstd, which needs the package zstandard. Run pip install 'nextword[corpora]', "
-            "or use .gz or .xz.",
-            package="zstandard",
-        ) from None
+        problem = f"{path} needs the package zstandard. Run pip install 'nextword[corpora]', or use .gz or .xz."
+        raise MissingDependency(problem, package="zstandard") from None
     return zstandard
 
 
 # ------------------------------------------------------------------------------------------------ infinite numbers
 
 INFINITY = "∞"
-_MAY_BE_INFINITE = (
-    "nats",
-    "bits_per_byte",
-    "bits_per_byte_low",
-    "bits_per_byte_high",
-    "word_perplexity",
-    "token_perplexity",
-    "perplexity",
-)
+_PERPLEXITIES = ("perplexity", "word_perplexity", "token_perplexity")
+_MAY_BE_INFINITE = ("nats", "bits_per_byte", "bits_per_byte_low", "bits_per_byte_high", *_PERPLEXITIES)
 
 
 def replace_nonfinite(value: Any) -> Any:

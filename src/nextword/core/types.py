@@ -17,10 +17,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import invalid
 
 if TYPE_CHECKING:
     import numpy as np
@@ -178,23 +178,12 @@ class Score:
     stride: int | None = None  # step between overlapping windows, if the text was scored in windows
 
     def __add__(self, other: Score) -> Score:
-        if (self.kind, self.lossless) != (other.kind, other.lossless):
-            raise InvalidSetting(
-                f"Cannot add a score of kind ({self.kind}, lossless={self.lossless}) and one of kind "
-                f"({other.kind}, lossless={other.lossless}). Score both texts with the same model.",
-                key="kind" if self.kind != other.kind else "lossless",
-                value=(self.kind, other.kind) if self.kind != other.kind else (self.lossless, other.lossless),
-            )
-        return Score(
-            self.nats + other.nats,
-            self.tokens + other.tokens,
-            self.words + other.words,
-            self.bytes + other.bytes,
-            self.kind,
-            self.lossless,
-            self.context,
-            self.stride,
-        )
+        for key in ("kind", "lossless"):
+            values = vars(self)[key], vars(other)[key]
+            if values[0] != values[1]:
+                raise invalid(key, values, "differs between two scores to add. Score both texts with the same model.")
+        nats, tokens = self.nats + other.nats, self.tokens + other.tokens
+        return replace(self, nats=nats, tokens=tokens, words=self.words + other.words, bytes=self.bytes + other.bytes)
 
     def bits_per_byte(self) -> float | None:
         """Bits per byte of text; None for a lossy tokenizer, which does not pay for what it drops."""
@@ -247,11 +236,7 @@ class Prediction:
 def require_list(examples: Any) -> list[Any]:
     """Return the examples as a list. A bare string is an error, since iterating over it would yield characters."""
     if isinstance(examples, (str, bytes, Mapping)) or not isinstance(examples, Iterable):
-        raise InvalidSetting(
-            f"Expected a list of examples, got {str(examples)[:40]!r}. Wrap a single example: predict([example]).",
-            key="examples",
-            value=examples,
-        )
+        raise invalid("examples", examples, "must be a list. Wrap a single example: predict([example]).")
     return list(examples)
 
 

@@ -10,7 +10,7 @@ import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from nextword.core.errors import InvalidSetting, UnknownName, did_you_mean
+from nextword.core.errors import check_keys, unknown
 from nextword.core.types import Vocabulary
 
 if TYPE_CHECKING:  # objectives import torch, which a command that only reads a recipe should not wait for
@@ -36,12 +36,7 @@ def objective_class(kind: str) -> type[Objective[Any]]:
     if kind in tasks.TASKS:
         return tasks.task_class(kind).objective
     if kind not in OBJECTIVES:
-        raise UnknownName(
-            f"No objective has the kind {kind!r}.{did_you_mean(str(kind), OBJECTIVES)} Expected one of "
-            f"{', '.join(OBJECTIVES)}.",
-            name=str(kind),
-            known=OBJECTIVES,
-        )
+        raise unknown("objective", kind, OBJECTIVES)
     module, name = OBJECTIVES[kind].split(":")
     return getattr(importlib.import_module(module), name)
 
@@ -64,14 +59,7 @@ def make_objective(objective: Mapping[str, Any], batches: Mapping[str, Any], voc
     kind = options.pop("kind", "causal")
     cls = objective_class(kind)
     known = [name for name in inspect.signature(cls).parameters if name not in ("batches", "vocabulary")]
-    for name, value in options.items():
-        if name not in known:
-            raise InvalidSetting(
-                f"objective: kind = {kind!r} has no setting {name!r}.{did_you_mean(name, known)} "
-                f"Expected {', '.join(known) or 'no settings'}.",
-                key=f"objective.{name}",
-                value=value,
-            )
+    check_keys("objective", options, known, kind)
     if cls.needs_vocabulary:
         options["vocabulary"] = vocabulary
     return cls(batches, **options)  # type: ignore[call-arg]

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from torch import Tensor
 
-from nextword.core.errors import InvalidSetting, Unsupported, did_you_mean
+from nextword.core.errors import Unsupported, check_keys, did_you_mean, invalid
 from nextword.core.types import Batch, Loss, State
 
 Text = TypeVar("Text")  # the prepared data: a Stream, Pairs, or the examples of a task
@@ -87,19 +87,8 @@ def build_layout(
     options = dict(batches)
     kind = options.pop("kind", next(iter(layouts)))
     if kind not in layouts:
-        raise InvalidSetting(
-            f"batches: the {objective} objective has no batches of kind {kind!r}.{did_you_mean(str(kind), layouts)} "
-            f"Expected {' or '.join(layouts)}.",
-            key="batches.kind",
-            value=kind,
-        )
+        problem = f"is not a layout of the {objective} objective.{did_you_mean(str(kind), layouts)}"
+        raise invalid("batches.kind", kind, f"{problem} Use {' or '.join(layouts)}.")
     known = [f.name for f in fields(layouts[kind]) if f.init and f.name not in extra]  # type: ignore[arg-type]
-    for name, value in options.items():
-        if name not in known:
-            raise InvalidSetting(
-                f"batches: kind = {kind!r} has no setting {name!r}.{did_you_mean(name, known)} "
-                f"Expected {', '.join(known)}.",
-                key=f"batches.{name}",
-                value=value,
-            )
+    check_keys("batches", options, known, kind)
     return layouts[kind](**options, **extra)

@@ -286,7 +286,7 @@ def build_config(recipe: Recipe) -> Any:
     for key in recipe.model:
         if key not in known:
             raise unknown("key", key, known, where=f"{recipe.name}: in [model] of '{recipe.slug}',")
-    check_types(recipe.model, cls.Config, f"{recipe.name}: in [model],")
+    check_types(recipe.model, cls.Config, f"{recipe.name}: in [model]")
     return cls.Config(**recipe.model)
 
 
