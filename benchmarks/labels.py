@@ -173,7 +173,7 @@ def collect(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> di
 
 def splits_of(result: Mapping[str, Any]) -> list[str]:
     """The splits that were not trained on."""
-    return [split for split in ("dev", "test") if split in result and not (split == "dev" and result.get("final"))]
+    return [split for split in ("dev", "test") if split in result and not (split == "dev" and result["merge_dev_into_train"])]
 
 
 def differences(values: dict[str, list[float]]) -> list[float]:

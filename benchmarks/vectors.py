@@ -84,11 +84,11 @@ class Ours:
         for _ in range(epochs * each):
             network.learn(next(batches), optimizer)
         took = time.perf_counter() - began
-        cells = len(objective._cells(self.text))
+        cells = len(objective.cells)
         return network, {"counting": counted, "cells": cells, "cells/s": epochs * cells / took, "seconds": took}
 
     def vectors(self, network: Any) -> Vectors:
-        return Vectors("ours", self.words, network.vectors[2:].numpy())
+        return Vectors("ours", self.words, network.table.detach()[2:].numpy())
 
 
 def theirs(tokens: Sequence[str], cbow: bool, workers: int, epochs: int) -> tuple[Any, float]:
