@@ -5,9 +5,9 @@
     python benchmarks/cove.py --small                                    # narrow, few epochs: half an hour on a core
     python benchmarks/cove.py --rehearse                                 # tiny sizes, to check that it runs
 
-What is finished in --out is taken as it is, so that a run that was stopped goes on, and seeds can be added. Seeds are
-paired: the difference of a seed is that of its two runs, and the interval (95 %, Student's t) is over those. It says
-how sure the difference is for this encoder and these test sets, not for others.
+Finished runs in --out are reused and interrupted ones resumed, so that seeds can be added. Seeds are paired: each seed
+gives the difference of its two runs, and the interval (95 %, Student's t) is over these differences. It holds for this
+encoder and these test sets, not for others.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from nextword.training.train import train_events
 
 TASKS = ("SST-binary", "TREC-6")
 FEATURES = ("glove", "both")
-SMALL = {  # what is changed of the recipes
+SMALL = {  # changes of the recipes
     "encoder": (
         *("tokenizer.size=6000", "model.output_words=6000", "model.width=200", "model.embedding=100"),
         "phase.0.epochs=4",
@@ -43,7 +43,7 @@ REHEARSED = {
 
 
 def encoder(folder: Path, changes: tuple[str, ...], device: str) -> Path:
-    """The run of a translator: trained, resumed, or reused if finished."""
+    """Train a translator, resume it, or reuse it if finished."""
     manifest = folder / "manifest.json"
     if manifest.is_file() and json.loads(manifest.read_text()).get("finished"):
         return folder
@@ -57,14 +57,16 @@ def encoder(folder: Path, changes: tuple[str, ...], device: str) -> Path:
 
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    given.add_argument("--from", dest="source", type=Path, help="the run of an encoder; default: OUT/encoder")
+    given.add_argument("--from", dest="source", type=Path, help="run of an encoder; default: OUT/encoder")
     given.add_argument("--out", type=Path, default=Path("runs/cove-features"))
     given.add_argument("--tasks", nargs="+", default=list(TASKS))
     given.add_argument("--seeds", type=int, default=3)
-    given.add_argument("--set", dest="changes", action="append", default=[], help="of cove/classify, as A.B=C")
+    given.add_argument(
+        "--set", dest="changes", action="append", default=[], metavar="A.B=C", help="change the recipe cove/classify"
+    )
     given.add_argument("--device", default="auto")
-    given.add_argument("--small", action="store_true")
-    given.add_argument("--rehearse", action="store_true")
+    given.add_argument("--small", action="store_true", help="narrow networks, few epochs")
+    given.add_argument("--rehearse", action="store_true", help="tiny sizes")
     asked = given.parse_args()
     sizes = REHEARSED if asked.rehearse else SMALL if asked.small else {"encoder": (), "classifier": ()}
     source = asked.source or encoder(asked.out / "encoder", sizes["encoder"], asked.device)

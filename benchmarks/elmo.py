@@ -3,15 +3,15 @@
     python benchmarks/elmo.py [--precision bf16|tf32|fp32] [--rounds 9] [--steps 10] [--json FILE]
     python benchmarks/elmo.py --device cpu --cells 256 --width 64 --rows 16 --precision fp32
 
-Both do what stands between the words' vectors and the softmax: two layers a direction, each direction with weights of
-its own, dropout before each layer, the second layer's input added to its output, states carried from batch to batch,
-and the gradients of all weights and of the input. Ours keeps cells and projections within ±3, as ELMo does; the peer,
-`nn.LSTM(width, cells, proj_size=width)`, cannot. On a GPU the peer is also timed with one stream a direction, so that
-the directions may overlap. Weights, states and vectors are of the precision asked for (tf32: float32, and products
-round their operands). No embedding, no softmax, no optimizer: those are the same for all.
+Both compute everything between word vectors and softmax: two layers per direction, separate weights per direction,
+dropout before each layer, a residual connection around the second layer, states carried from batch to batch, and the
+gradients of all weights and of the input. nextword clips cells and projections to ±3, as ELMo does; the peer,
+`nn.LSTM(width, cells, proj_size=width)`, cannot. On a GPU the peer is also timed with one stream per direction, so that
+the directions can overlap. Weights, states and vectors have the precision of --precision (tf32: float32, with rounded
+operands of matrix products). Embedding, softmax and optimizer are left out: they are the same for all.
 
-The contenders take turns, a few steps each, so that whatever else the machine does falls on all; of each round the
-ratio is taken, and of the ratios the median.
+The contenders take turns, a few steps each, so that other load on the machine affects all. The table has the median of
+the ratios of the rounds.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Torch(nn.Module):
 
 
 def stepper(network: nn.Module, given: argparse.Namespace, kind: torch.dtype) -> Callable[[int], None]:
-    """Takes so many steps of training, and waits for them."""
+    """A function that runs a number of training steps and waits for the device."""
     network.to(given.device, kind).train()
     x = torch.randn(2, given.length, given.rows, given.width, device=given.device, dtype=kind, requires_grad=True)
     dy = torch.randn_like(x)
@@ -113,7 +113,7 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         contenders["nn.LSTM(proj_size), a stream a direction"] = Torch(*sizes, streams=True)
     run = {name: stepper(network, given, kind) for name, network in contenders.items()}
     for steps in run.values():
-        steps(5)  # ours records at the third
+        steps(5)  # warm up; nextword records its CUDA graphs at the third step
     seconds: dict[str, list[float]] = {name: [] for name in run}
     for _ in range(given.rounds):
         for name, steps in run.items():
@@ -152,7 +152,7 @@ def main() -> None:
     sizes = {"width": 512, "cells": 4096, "layers": 2, "rows": 128, "length": 20, "rounds": 9, "steps": 10}
     for name, value in sizes.items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--json", type=Path, help="write all figures here too")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     given = parser.parse_args()
     where = torch.cuda.get_device_name() if given.device == "cuda" else f"{torch.get_num_threads()} threads"
     print(f"torch {torch.__version__}, {where}")

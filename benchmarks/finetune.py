@@ -2,14 +2,13 @@
 
     python benchmarks/finetune.py --vocabulary FILE                      # vocab.txt of BERT, uncased
     python benchmarks/finetune.py --vocabulary FILE --data RTE --rows 16
-    python benchmarks/finetune.py --rehearse                             # tiny sizes, to check that it runs
+    python benchmarks/finetune.py --vocabulary FILE --rehearse           # tiny sizes, to check that it runs
 
-Weights are random, and the same network is given to both: only speed is measured. Both have batches of as
-many examples, bf16, AdamW (the peer's fused), clipping, dropout, and texts of at most 128 tokens; both make their
-batches while the clock runs, from texts that were tokenized before. The peer pads to the longest of a batch, of
-examples in any order and, as a second contender, of examples grouped by length. Ours lie end to end. Each contender
-trains from the beginning in every round; the first steps are not counted. Medians over rounds count, and the ratio of
-each round to the better peer.
+Both train the same network with random weights: only speed is measured. Both have the same batch size, bf16, AdamW (the
+peer's is fused), clipping, dropout, and texts of at most 128 tokens. Making batches is timed, tokenizing is not. The
+peer pads to the longest example of a batch: examples are in random order or, as a second contender, grouped by length.
+nextword packs examples without padding. Each contender trains from scratch in every round; the first steps are not
+timed. The table has medians over rounds, and the ratio to the better peer.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def now() -> float:
 
 
 def made(folder: Path, vocabulary: Path, sizes: dict[str, Any]) -> Path:
-    """A BERT of random weights, as transformers writes it."""
+    """Save a BERT with random weights in the format of transformers."""
     import transformers
 
     folder.mkdir()
@@ -55,7 +54,7 @@ def made(folder: Path, vocabulary: Path, sizes: dict[str, Any]) -> Path:
 
 
 def peer(folder: Path, texts: list[list[str]], labels: list[int], given: argparse.Namespace, grouped: bool) -> float:
-    """Seconds a step."""
+    """Seconds per step of transformers' Trainer."""
     import transformers
     from torch.utils.data import Dataset
 
@@ -130,21 +129,21 @@ def ours(run: Path, given: argparse.Namespace) -> Callable[[], float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--vocabulary", type=Path, help="vocab.txt of BERT, uncased")
+    parser.add_argument("--vocabulary", type=Path, required=True, help="vocab.txt of BERT, uncased")
     parser.add_argument("--data", default="SST-2")
-    parser.add_argument("--rows", type=int, default=32, help="examples a step")
-    parser.add_argument("--warm", type=int, default=50, help="steps before the clock starts")
+    parser.add_argument("--rows", type=int, default=32, help="examples per step")
+    parser.add_argument("--warm", type=int, default=50, help="steps before timing starts")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--set", dest="changes", action="append", default=[], help="of our recipe, as A.B=C")
-    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument(
+        "--set", dest="changes", action="append", default=[], metavar="A.B=C", help="change nextword's recipe"
+    )
+    parser.add_argument("--rehearse", action="store_true", help="tiny sizes")
     given = parser.parse_args()
     sizes: dict[str, Any] = {}
     if given.rehearse:
         sizes = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
         given.warm, given.steps, given.rounds = 2, 4, 2
-    if given.vocabulary is None:
-        parser.error("--vocabulary FILE: vocab.txt of BERT, uncased.")
     where = torch.cuda.get_device_name() if CUDA else f"{torch.get_num_threads()} threads"
     print(f"torch {torch.__version__}, {where}", flush=True)
     with tempfile.TemporaryDirectory() as place:

@@ -1,23 +1,23 @@
 """How many labels a method saves: taggers with and without it, by fraction of labels, in one table.
 
     python benchmarks/labels.py elmo --features runs/elmo --jobs 9      # vectors in context: CoNLL-2003
-    python benchmarks/labels.py elmo --only without --jobs 9            # those that need no ELMo, while it is trained
+    python benchmarks/labels.py elmo --only without --jobs 9            # taggers without ELMo, while ELMo is trained
     python benchmarks/labels.py elmo --features runs/elmo --recipe tagger/conll2000 --labels 1 0.1
-    python benchmarks/labels.py cvt --jobs 9                            # sentences without tags: CoNLL-2000, Wikipedia
+    python benchmarks/labels.py cvt --jobs 9                            # unlabeled sentences: CoNLL-2000, Wikipedia
     python benchmarks/labels.py elmo --rehearse                         # tiny sizes: a minute or two
 
-Finished runs in --out are reused and interrupted ones resumed, so that a stopped benchmark continues,
-and seeds and shares can be added. Shared data are prepared before the first tagger. Then taggers run in parallel,
-`--jobs` at a time, each in its own process; on one GPU they share it.
+Finished runs in --out are reused and interrupted ones resumed, so that a stopped benchmark continues, and seeds and
+fractions can be added. Shared data are prepared first. Then `--jobs` taggers train at a time, each in its own process;
+they share one GPU.
 
     OUT/without-0.1/seed-0 …     OUT/with-0.1/seed-0 …      runs, and results.json of their seeds
-    OUT/labels.json                                         the table below, and the learned weights of layers
+    OUT/labels.json                                         the table, and the learned weights of layers
 
-A small share has short epochs, so its training is counted in steps; both sides have as many batches with tags.
-For ELMo weights are those of the best validation on the whole dev split, which is more labels than the smallest share
-has; for CVT dev is trained on, too, and the last weights are kept. Seeds are paired: both sides train on the same
-sentences, and the interval of the difference (95 %, Student's t) is over pairs. It says how sure the difference is for
-this ELMo, or this text, and these test sets, not for others.
+Small fractions have short epochs, so their training is counted in steps; both sides see the same number of labeled
+batches. ELMo's taggers keep the weights of the best validation on the full dev split, which has more labels than the
+smallest fraction. CVT's taggers also train on dev and keep the last weights. Seeds are paired: both sides train on the
+same sentences, and the interval of the difference (95 %, Student's t) is over pairs. It holds for this ELMo, or this
+unlabeled text, and these test sets, not for others.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from nextword.run_folder import RunFolder
 from nextword.training.train import train_events
 
 SHARES = (1.0, 0.1, 0.01)
-VALIDATIONS = 30  # of those that are counted in steps
+VALIDATIONS = 30  # per run whose training is counted in steps
 SIDES = ("without", "with")
 
 
@@ -52,10 +52,10 @@ SIDES = ("without", "with")
 class Study:
     recipe: str
     tiny: str  # the recipe of a rehearsal
-    steps: Mapping[float, int]  # batches with tags, of shares up to here; larger ones have the recipe's own number
-    without: tuple[str, ...] = ()  # what the side that goes without changes of the recipe
-    both: tuple[str, ...] = ()  # what both do
-    turns: int = 1  # steps of the other side for each batch with tags
+    steps: Mapping[float, int]  # largest fraction → labeled batches; larger fractions train as long as the recipe says
+    without: tuple[str, ...] = ()  # changes of the recipe on the side without the method
+    both: tuple[str, ...] = ()  # changes of the recipe on both sides
+    turns: int = 1  # steps per labeled batch on the side with the method
 
 
 STUDIES = {
@@ -73,7 +73,7 @@ SMALL_ELMO = ("elmo/tiny", ("phase.0.steps=30", "phase.0.validate_every=30"))
 
 
 def changes_of(asked: argparse.Namespace, share: float, side: str) -> list[str]:
-    """Of the recipe, for one cell of the table."""
+    """Changes of the recipe for one cell of the table."""
     study = STUDIES[asked.study]
     counted = asked.steps.get(share) or next((n for least, n in sorted(study.steps.items()) if share <= least), 0)
     steps = counted * (study.turns if side == "with" else 1)
@@ -100,7 +100,7 @@ def finished(folder: Path) -> bool:
 
 
 def train_taggers(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> None:
-    """All runs of all cells that are not there yet, the longest first."""
+    """Train all unfinished runs of all cells, the longest first."""
     left = [
         (share, side, seed)
         for share, side in sorted(cells, key=lambda cell: (-cell[0], cell[1] != "with"))
@@ -112,7 +112,7 @@ def train_taggers(asked: argparse.Namespace, cells: Sequence[tuple[float, str]])
     if any(side == "with" for _, side, _ in left):
         began = time.perf_counter()
         transfer.make_plan(asked.recipe, "", "", changes=changes_of(asked, 1.0, "with"), device=asked.device)
-        print(f"what all of them read is there after {time.perf_counter() - began:.0f} s", flush=True)
+        print(f"shared data: {time.perf_counter() - began:.0f} s", flush=True)
     with ProcessPoolExecutor(min(asked.jobs, len(left)), mp_context=get_context("spawn")) as pool:
         asks = {}
         for share, side, seed in left:
@@ -133,7 +133,7 @@ def train_taggers(asked: argparse.Namespace, cells: Sequence[tuple[float, str]])
             )
             print(f"{side} {share:g} seed {seed}: {scores} · {seconds:.0f} s", flush=True)
     if failed:
-        raise SystemExit(f"{failed} of {len(left)} taggers came to nothing. The same command goes on with them.")
+        raise SystemExit(f"{failed} of {len(left)} taggers failed. Run the same command again to retry them.")
 
 
 def folder_of(out: Path, share: float, side: str) -> Path:
@@ -141,7 +141,7 @@ def folder_of(out: Path, share: float, side: str) -> Path:
 
 
 def collect(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> dict[str, Any]:
-    """The table, from runs that are all finished; writes results.json of each cell."""
+    """Collect the table from finished runs, and write results.json of each cell."""
     outcomes = {}
     for share, side in cells:
         changes = changes_of(asked, share, side)
@@ -173,7 +173,11 @@ def collect(asked: argparse.Namespace, cells: Sequence[tuple[float, str]]) -> di
 
 def splits_of(result: Mapping[str, Any]) -> list[str]:
     """The splits that were not trained on."""
-    return [split for split in ("dev", "test") if split in result and not (split == "dev" and result["merge_dev_into_train"])]
+    return [
+        split
+        for split in ("dev", "test")
+        if split in result and not (split == "dev" and result["merge_dev_into_train"])
+    ]
 
 
 def differences(values: dict[str, list[float]]) -> list[float]:
@@ -181,7 +185,7 @@ def differences(values: dict[str, list[float]]) -> list[float]:
 
 
 def mixes(run: Path) -> dict[str, Any]:
-    """Where a tagger mixes layers: in which shares, and with what γ."""
+    """The weights with which a tagger mixes ELMo's layers, and γ, at each place."""
     network: Any = load(run, "cpu").network
     return {
         place: {"shares": [round(share, 4) for share in shares], "gamma": round(gamma, 4)}
@@ -190,9 +194,9 @@ def mixes(run: Path) -> dict[str, Any]:
 
 
 def worth(rows: dict[str, Any], split: str) -> dict[str, float | None]:
-    """For each share: which share of the labels the other side needs to be as good, on a line in log(share).
+    """For each fraction: the fraction with which the side without is as good, interpolated over its logarithm.
 
-    None: more than all of them, or fewer than the smallest share here.
+    None: more than all labels, or fewer than the smallest fraction.
     """
     points = sorted((float(share), row[split]["without"]["mean"]) for share, row in rows.items() if split in row)
     found: dict[str, float | None] = {}
@@ -223,7 +227,7 @@ def shown(score: dict[str, Any], signed: bool = False) -> str:
 
 
 def small_elmo(folder: Path, device: str) -> Path:
-    """For the rehearsal: a run of a minute."""
+    """Train a tiny ELMo for the rehearsal."""
     recipe, changes = SMALL_ELMO
     if not (folder / "manifest.json").is_file() or not RunFolder.open(folder).manifest.get("finished"):
         for _ in train_events(load_recipe(recipe, changes), folder, device=device):
@@ -234,17 +238,21 @@ def small_elmo(folder: Path, device: str) -> Path:
 def main() -> None:
     given = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     given.add_argument("study", choices=STUDIES)
-    given.add_argument("--features", type=Path, help="the run whose vectors are read; with --rehearse it is made")
+    given.add_argument("--features", type=Path, help="ELMo run; default with --rehearse: train a tiny one")
     given.add_argument("--out", type=Path, help="default: runs/elmo-labels, or runs/cvt-labels")
-    given.add_argument("--recipe", default="", help="default: the study's own")
-    given.add_argument("--labels", type=float, nargs="+", default=list(SHARES), help="shares of the sentences")
+    given.add_argument("--recipe", default="", help="recipe of the taggers; default: the study's own")
+    given.add_argument(
+        "--labels", type=float, nargs="+", default=list(SHARES), help="fractions of the training sentences"
+    )
     given.add_argument("--seeds", type=int, default=3)
-    given.add_argument("--steps", type=int, nargs="+", default=[], help="batches with tags: of all, or of each share")
-    given.add_argument("--set", dest="changes", action="append", default=[], help="of the recipe, as A.B=C")
-    given.add_argument("--jobs", type=int, default=1, help="taggers at a time")
-    given.add_argument("--only", choices=SIDES, help="train this side and stop: the other may come later")
+    given.add_argument(
+        "--steps", type=int, nargs="+", default=[], help="labeled batches: one number, or one per fraction"
+    )
+    given.add_argument("--set", dest="changes", action="append", default=[], metavar="A.B=C", help="change the recipe")
+    given.add_argument("--jobs", type=int, default=1, help="number of taggers trained at a time")
+    given.add_argument("--only", choices=SIDES, help="train only this side, without a table")
     given.add_argument("--device", default="auto")
-    given.add_argument("--rehearse", action="store_true")
+    given.add_argument("--rehearse", action="store_true", help="tiny sizes")
     asked = given.parse_args()
     study = STUDIES[asked.study]
     asked.out = asked.out or Path(f"runs/{asked.study}-labels")
@@ -252,11 +260,11 @@ def main() -> None:
     if asked.rehearse:
         asked.labels, asked.steps = [1.0, 0.1], asked.steps or [100]
     if len(asked.steps) not in (0, 1, len(asked.labels)):
-        given.error(f"--steps: one number, or {len(asked.labels)}, one for each share.")
+        given.error(f"--steps: expected one number, or {len(asked.labels)}, one per fraction.")
     asked.steps = dict(zip(asked.labels, asked.steps * (len(asked.labels) // max(1, len(asked.steps))), strict=False))
     reads = asked.study == "elmo" and asked.only != "without"
     if reads and asked.features is None and not asked.rehearse:
-        given.error("--features RUN: whose vectors? (nextword train elmo/wiki --out RUN)")
+        given.error("--features is required: an ELMo run (nextword train elmo/wiki --out RUN).")
     if reads:
         asked.features = (asked.features or small_elmo(asked.out / "elmo", asked.device)).resolve()
     cells = [(share, side) for share in asked.labels for side in SIDES]

@@ -2,14 +2,13 @@
 
     python benchmarks/ngram.py --kenlm BIN [--data ../shared/data] [--wiki FILE --memory 2GB] [--repeat 5]
 
-BIN holds `lmplz` and `build_binary`, built from KenLM's source package with cmake and Boost; `pip install kenlm` gives
-the module that reads. KenLM refuses a literal `<unk>` in its text, so there it is renamed, which leaves it one word
-more that it never saw. Whatever takes turns does so run by run, and medians are compared.
+BIN holds `lmplz` and `build_binary`, built from KenLM's source package with cmake and Boost; `pip install kenlm` adds
+the Python module for queries. KenLM refuses a literal `<unk>` in its text, so it is renamed for KenLM, whose vocabulary
+then has one more unseen word. Contenders take turns run by run, and medians are compared.
 
-Estimating is timed from text to a model that answers: `lmplz` and `build_binary` there, the training of recipe
-ngram/kn5 here (vocabulary, ids, counts, probabilities, file, run folder), in a process of its own, after its imports;
-its memory is what it takes above them. The machine code of the loops is there already; what compiling it costs once is
-given apart.
+Estimating is timed from text to a usable model: `lmplz` and `build_binary` for KenLM, training the recipe ngram/kn5 for
+nextword (vocabulary, ids, counts, probabilities, file, run folder), in its own process, without imports and without
+their memory. The loops are compiled before; the cost of compiling them once is reported separately.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ RENAMED = "<U>"
 
 
 def child(data: str, out: str, memory: str) -> None:
-    """Train in this process and say what it took, above the imports."""
+    """Train in this process and print its time and memory, without those of the imports."""
     import torch
 
     from nextword.models.ngram import NGram  # noqa: F401
@@ -56,12 +55,12 @@ def child(data: str, out: str, memory: str) -> None:
 
 
 def peak() -> float:
-    """MB, the most that was resident in this process."""
+    """Peak resident memory of this process in MB."""
     return int(re.findall(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())[0]) / 1024
 
 
 def launch(*command: str) -> None:
-    """Run a command from this small process, so that the most memory reported is its own and not an ancestor's."""
+    """Run a command from this small process, so that the peak memory reported is its own and not an ancestor's."""
     began = time.perf_counter()
     with Path(command[0]).open("a") as log:
         process = subprocess.Popen(command[1:], stdout=subprocess.DEVNULL, stderr=log)
@@ -87,7 +86,7 @@ def ours(data: Path, out: Path, memory: str = "", cold: bool = False) -> dict[st
 
 
 def theirs(kenlm: Path, text: Path, out: Path, memory: str = "", kind: str = "probing") -> dict[str, Any]:
-    """lmplz and build_binary, one after the other; lmplz in 1 GB, where it is fastest on a small text, or as given."""
+    """Run lmplz and build_binary; without `memory`, lmplz gets 1 GB, with which it is fastest on a small text."""
     arpa, took, most = out / "model.arpa", [], []
     cap = ["-S", memory.removesuffix("B") or "1G"]
     steps = [[kenlm / "lmplz", "-o", "5", "-T", out, *cap, "--text", text, "--arpa", arpa]]
@@ -107,7 +106,7 @@ def theirs(kenlm: Path, text: Path, out: Path, memory: str = "", kind: str = "pr
 
 
 def quality(data: Path, kenlm: Path, room: Path) -> list[list[Any]]:
-    """Perplexity and the largest difference a token, each way through ARPA; leaves the models in `room`."""
+    """Perplexity and the largest difference per token, both ways through ARPA; leaves the models in `room`."""
     import kenlm as reader
 
     import nextword
@@ -155,10 +154,10 @@ def quality(data: Path, kenlm: Path, room: Path) -> list[list[Any]]:
 
 
 def imitated(train: Path, lines: list[str], place: Path) -> np.ndarray:
-    """Our estimate with the discounts that lmplz printed, and with one word that occurs nowhere, as it has.
+    """−log p of each token by nextword's estimate, with lmplz's discounts and its one extra word that never occurs.
 
-    Its statistics take the last n-gram of each lower order, in its own sorting, by its occurrences instead of by the
-    words before it. So its discounts are a little other than Chen and Goodman's; all else is the same.
+    In its statistics, lmplz counts the last n-gram of each lower order by occurrences instead of continuations. So its
+    discounts differ slightly from Chen and Goodman's; everything else is the same.
     """
     from nextword.ngrams.counting import NgramCounts, count_ngrams
     from nextword.ngrams.estimators import Estimator, estimate
@@ -208,7 +207,7 @@ def estimating(data: Path, kenlm: Path, room: Path, repeat: int) -> tuple[list[l
 
 
 def reading(data: Path, room: Path, repeat: int) -> list[list[Any]]:
-    """Tokens a second on one core, in turns: KenLM from strings, ours from ids and from strings."""
+    """Tokens per second on one core, in turns: KenLM from strings, nextword from ids and from strings."""
     import kenlm as reader
     import torch
 
@@ -242,7 +241,7 @@ def reading(data: Path, room: Path, repeat: int) -> list[list[Any]]:
         for name, work in works.items():
             began = time.perf_counter()
             work()
-            if turn:  # the first makes ready
+            if turn:  # the first turn warms up
                 timed[name].append(time.perf_counter() - began)
     middle = {name: statistics.median(times) for name, times in timed.items()}
     speed = {name: len(ids) / middle[name] / 1e6 for name in ("kenlm strings", "ids", "strings")}
@@ -261,7 +260,7 @@ def reading(data: Path, room: Path, repeat: int) -> list[list[Any]]:
 
 
 def sizes(kenlm: Path, room: Path) -> list[list[Any]]:
-    """Bytes on disk of the compact layout, and what its reading costs, compared with the trie of KenLM."""
+    """Bytes on disk of the compact layout, compared with KenLM's trie."""
     import nextword
     from nextword.conversion import convert
 
@@ -316,10 +315,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kenlm", type=Path, required=True, help="folder with lmplz and build_binary")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
-    parser.add_argument("--wiki", type=Path, help="a large text, one sentence or paragraph a line")
+    parser.add_argument("--wiki", type=Path, help="large text, one sentence or paragraph per line")
     parser.add_argument("--memory", default="2GB")
     parser.add_argument("--repeat", type=int, default=5)
-    parser.add_argument("--room", type=Path, help="where to put the models (default: a temporary folder)")
+    parser.add_argument("--room", type=Path, help="parent of the temporary folder for the models")
     parser.add_argument("--only", default="quality,estimating,reading,sizes,large")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.room) as folder:
@@ -332,12 +331,13 @@ def main() -> None:
         if "estimating" in only:
             rows, facts = estimating(given.data, given.kenlm, room, given.repeat)
             table(["WikiText-2, order 5, text to usable model", "seconds", "ratio", "memory, MB"], rows)
-            print(f"compiling, once: {facts['compile_seconds']:.1f} s; stages: {facts['stages']}\n")
+            print(f"compiling once: {facts['compile_seconds']:.1f} s; stages: {facts['stages']}\n")
         if "reading" in only:
             table(["WikiText-2 test, one core", "", "ratio"], reading(given.data, room, given.repeat))
         if "sizes" in only:
             table(
-                ["compact, WikiText-2 order 5", "KenLM trie", "nextword", "ratio", "numbers"], sizes(given.kenlm, room)
+                ["compact, WikiText-2 order 5", "KenLM trie", "nextword", "ratio", "parameters"],
+                sizes(given.kenlm, room),
             )
         if "large" in only and given.wiki:
             table(["order 5, large text", "", "ratio", "memory"], large(given.kenlm, given.wiki, given.memory, room))

@@ -2,10 +2,10 @@
 
     python benchmarks/outputs.py [--sizes 10000 100000 500000] [--tokens 1000] [--width 200] [--repeats 3] [--json FILE]
 
-A step is `total` and its gradients (for h, and for every weight of the readout: a dense gradient of V·D numbers is part
-of what full softmax costs, and of what most others do). Evaluation is `nll`. Targets and training text follow Zipf's
-law. Layers take turns, once a round, so that whatever else the machine does falls on all; the best time of each counts.
-With OMP_NUM_THREADS=1 it is processor time, which others on the machine lengthen little.
+A step is `total` and its gradients, for h and for every weight of the readout: a dense gradient of V·D numbers is part
+of the cost of full softmax, and of most others. Evaluation is `nll`. Targets and training text follow Zipf's law. The
+layers take turns, once per round, so that other load on the machine affects all; the best time of each counts. With
+OMP_NUM_THREADS=1 the clock is processor time, on which other processes have little effect.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ LAYERS: dict[str, dict[str, Any]] = {
     "mixture of 3": {"kind": "mixture", "experts": 3},
     "spelled, 1,024 sampled": {**SPELLED, "samples": 1024},
 }
-LONG = {"mixture of 3": 100_000, "spelled, 1,024 sampled": 100_000}  # beyond, one round takes minutes
+LONG = {
+    "mixture of 3": 100_000,
+    "spelled, 1,024 sampled": 100_000,
+}  # largest vocabulary; beyond it one round takes minutes
 
 
 def zipf(size: int, length: int, seed: int) -> np.ndarray:
@@ -113,10 +116,10 @@ def main() -> None:
     parser.add_argument("--tokens", type=int, default=1000)
     parser.add_argument("--width", type=int, default=200)
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--json", type=Path, help="write all figures here too")
+    parser.add_argument("--json", type=Path, help="also write the results to this file")
     given = parser.parse_args()
     load = os.getloadavg()[0]
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, fp32; load of the machine {load:.1f}")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads, fp32; load average {load:.1f}")
     results = {}
     for size in given.sizes:
         layers = [name for name in LAYERS if size <= LONG.get(name, size)]

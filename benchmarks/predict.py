@@ -3,12 +3,12 @@
     python benchmarks/predict.py [--fastai FOLDER] [--texts 256] [--rounds 5] [--threads 2]
     python benchmarks/predict.py --rehearse --fastai FOLDER              # tiny sizes, to check that it runs
 
-Both have ULMFiT's classifier of the same shape (400-wide embeddings of 60,000 words, 3 layers of 1152, the last, the
-greatest and the mean vector, a layer of 50, two classes; texts in pieces of 72 tokens, of which the last 1,440 count),
-random weights, and the same texts as ids, as long as film reviews are; how they became ids is not timed. fastai
-sorts them by length and pads (SortedDL, pad_input_chunk, batches of 64), as its learners do. The contenders take turns,
-and the median of the rounds' ratios counts. Where fastai is not installed, give a folder that holds it (pip install
---target FOLDER --no-deps fastai …).
+Both have ULMFiT's classifier with random weights: embeddings of 60,000 words, 400 wide; 3 layers of 1152; the last,
+maximum and mean state; a hidden layer of 50; two classes. Both read texts in chunks of 72 tokens and pool the last
+1,440. The texts have the lengths of film reviews and are given as ids: tokenizing is not timed. fastai sorts them by
+length and pads (SortedDL, pad_input_chunk, batches of 64), as its learners do. Contenders take turns; the table has the
+median of the ratios. If fastai is not installed, give the folder of a separate copy (pip install --target FOLDER
+--no-deps fastai …).
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ LENGTHS = (
     927,
     1070,
     2700,
-)  # tokens of so many of the reviews
+)  # quantiles of the lengths of film reviews, in tokens
 CHUNK, KEPT, ROWS = 72, 20 * 72, 64
-THEIRS, OURS, EIGHT = "fastai `get_preds`", "nextword", "nextword, eight bits"
+THEIRS, OURS, EIGHT = "fastai `get_preds`", "nextword", "nextword, int8"
 
 
 def texts(number: int, words: int) -> list[np.ndarray]:
@@ -97,11 +97,11 @@ def theirs(given: list[np.ndarray], words: int, embedding: int, width: int) -> C
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--fastai", default="", help="a folder that holds it")
+    parser.add_argument("--fastai", default="", help="folder with a copy of fastai")
     parser.add_argument("--texts", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=0, help="0: torch's own choice")
-    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: torch's default")
+    parser.add_argument("--rehearse", action="store_true", help="tiny sizes")
     asked = parser.parse_args()
     warnings.simplefilter("ignore")
     if asked.fastai:
@@ -122,7 +122,7 @@ def main() -> None:
         for name, work in contenders.items():
             began = time.perf_counter()
             logits[name] = work()
-            if i:  # the first is for warming up
+            if i:  # the first round warms up
                 took[name].append(time.perf_counter() - began)
     total = sum(len(one) for one in given)
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
@@ -136,7 +136,7 @@ def main() -> None:
     full, eight = (torch.from_numpy(logits[name]).softmax(-1) for name in (OURS, EIGHT))
     apart, same = (full - eight).abs(), (full.argmax(1) == eight.argmax(1)).double().mean()
     print(
-        f"\nint8 and fp32 probabilities: mean difference {apart.mean():.1e}, greatest {apart.max():.1e}, ",
+        f"\nint8 and fp32 probabilities: mean difference {apart.mean():.1e}, maximum {apart.max():.1e}, ",
         end="",
     )
     print(f"the same label for {100 * same:.1f} % of the texts")

@@ -1,13 +1,13 @@
 """Training a recurrent translator with attention, compared with joeynmt in one run on the same batches.
 
-    pip install --no-deps joeynmt sacremoses subword-nmt sentencepiece pandas tensorboard …   # wherever it is
-    PYTHONPATH=that/place python benchmarks/seq2seq.py
+    pip install --target FOLDER --no-deps joeynmt sacremoses subword-nmt sentencepiece pandas tensorboard …
+    PYTHONPATH=FOLDER python benchmarks/seq2seq.py
     python benchmarks/seq2seq.py --rehearse     # tiny sizes, to check that it runs
 
-One layer of gated units from both sides, 256 in each direction; a decoder of 256 with additive attention that is told
-what it saw (joeynmt's "bahdanau" is Luong's network with that score); embeddings of 256 tied to the output, 8,000
-tokens; 64 pairs a batch, about as long as captions are (14 tokens, at most 40), sorted by length; dropout 0.2, Adam,
-clipping at 1. Tokens are those that are predicted. Peers take turns block by block; medians count, and the ratio.
+A bidirectional GRU encoder with one layer of 256 per direction; a GRU decoder of 256 with additive attention and input
+feeding (joeynmt's "bahdanau" is Luong's network with the additive score); embeddings of 256 tied to the output, 8,000
+tokens; batches of 64 pairs, about as long as captions (14 tokens, at most 40), sorted by length; dropout 0.2, Adam,
+clipping at 1. Speed counts predicted tokens. Peers take turns block by block; the table has medians and the ratio.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from nextword.models.seq2seq import Seq2Seq, Seq2SeqConfig
 from nextword.objectives.seq2seq import Seq2SeqObjective
 
 UNKNOWN, PAD, BEGIN, END = range(4)
-Pair = tuple[list[Tensor], list[Tensor]]  # sources and targets, each with its end
+Pair = tuple[list[Tensor], list[Tensor]]  # a batch: sources and targets, each ending with END
 
 
 def drawn(count: int, rows: int, size: int) -> list[Pair]:
@@ -76,7 +76,9 @@ def ours(pairs: list[Pair], width: int, size: int) -> tuple[nn.Module, Callable[
 
 
 def theirs(pairs: list[Pair], width: int, size: int) -> tuple[nn.Module, Callable[[], None]]:
-    sys.modules.setdefault("importlib_metadata", importlib.metadata)  # what it wants of it, Python has
+    sys.modules.setdefault(
+        "importlib_metadata", importlib.metadata
+    )  # joeynmt imports the backport; the standard library has the same
     from joeynmt.batch import Batch as Theirs
     from joeynmt.model import build_model
     from joeynmt.vocabulary import Vocabulary as Words
@@ -123,8 +125,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rehearse", action="store_true", help="tiny sizes")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=12, help="in a block")
-    parser.add_argument("--threads", type=int, default=0, help="of the CPU (0: all)")
+    parser.add_argument("--batches", type=int, default=12, help="batches in a block")
+    parser.add_argument("--threads", type=int, default=0, help="CPU threads; 0: torch's default")
     given = parser.parse_args()
     if given.threads:
         torch.set_num_threads(given.threads)

@@ -6,7 +6,7 @@
     python benchmarks/ulmfit.py --out runs/few --labels 0.004 --scratch    # 100 labels, with and without pretraining
     python benchmarks/ulmfit.py --out /tmp/ulmfit --rehearse               # tiny sizes, to check that it runs
 
-    OUT/texts                        the texts of all splits without labels, for the second stage; 2 % are held out
+    OUT/texts                        texts of all splits without labels, for the second stage; 2 % are held out
     OUT/forward/{wiki,lm,task}       runs; finished ones are reused
     OUT/forward.npz                  probabilities of the test examples, for --join; benchmarks/predictions has those of
                                      the runs in docs/reproductions.md
@@ -39,16 +39,16 @@ EACH = 100
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--data", default="IMDb", help="a task of labelled texts")
+    parser.add_argument("--data", default="IMDb", help="data set of labeled texts")
     parser.add_argument("--direction", default="forward", choices=SIDES)
-    parser.add_argument("--set-wiki", action="append", default=[], help="of the first stage's recipe, as A.B=C")
-    parser.add_argument("--set-lm", action="append", default=[], help="of the second's")
-    parser.add_argument("--set-task", action="append", default=[], help="of the third's")
-    parser.add_argument("--labels", type=float, default=1.0, help="share of the labels")
-    parser.add_argument("--scratch", action="store_true", help="also train the third stage without the first two")
+    parser.add_argument("--set-wiki", action="append", default=[], metavar="A.B=C", help="change the recipe of stage 1")
+    parser.add_argument("--set-lm", action="append", default=[], metavar="A.B=C", help="change the recipe of stage 2")
+    parser.add_argument("--set-task", action="append", default=[], metavar="A.B=C", help="change the recipe of stage 3")
+    parser.add_argument("--labels", type=float, default=1.0, help="fraction of the training labels")
+    parser.add_argument("--scratch", action="store_true", help="also train stage 3 without the first two stages")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--join", action="store_true")
-    parser.add_argument("--rehearse", action="store_true")
+    parser.add_argument("--join", action="store_true", help="only print the errors, and those of the average")
+    parser.add_argument("--rehearse", action="store_true", help="tiny sizes")
     asked = parser.parse_args()
     if asked.join:
         joined(asked.out, asked.data)
@@ -79,7 +79,7 @@ def given(settings: list[str]) -> list[str]:
 def stage(out: Path, command: list[str]) -> None:
     """Train one run, resume it, or reuse it if finished."""
     if (out / "manifest.json").is_file() and json.loads((out / "manifest.json").read_text()).get("finished"):
-        print(f"{out} is there", flush=True)
+        print(f"{out} is finished", flush=True)
         return
     began = time.perf_counter()
     again = ["--resume"] if (out / "state" / "current").is_file() else []
@@ -89,7 +89,7 @@ def stage(out: Path, command: list[str]) -> None:
 
 
 def all_texts(out: Path, name: str) -> Path:
-    """The texts of all splits in a folder, without their labels: one in a hundred to validate with, and one to test."""
+    """Write the texts of all splits without labels into a folder: one in EACH for validation, one in EACH for test."""
     folder = out / "texts"
     if not folder.is_dir():
         part = out / "texts.part"
@@ -105,7 +105,7 @@ def all_texts(out: Path, name: str) -> Path:
 
 
 def kept(path: Path, run: Path) -> None:
-    """Probabilities of the test examples, as the run has kept them, in 16 bits: all that an average needs."""
+    """Save the run's probabilities of the test examples in 16 bits, which is enough for the average."""
     with np.load(run / PREDICTIONS) as predictions:
         np.savez_compressed(path, p=predictions["test"].astype(np.float16))
     result = read_result(run) or {}
@@ -113,7 +113,7 @@ def kept(path: Path, run: Path) -> None:
 
 
 def joined(out: Path, name: str) -> None:
-    """The errors of what is there, and of the average of both directions."""
+    """Print the errors of all predictions in `out`, and of the average of both directions."""
     found = {path.stem: np.load(path)["p"].astype(float) for path in sorted(out.glob("*.npz"))}
     both = [found[side] for side in SIDES if side in found]
     if len(both) == len(SIDES):
@@ -122,7 +122,7 @@ def joined(out: Path, name: str) -> None:
     rows = data.splits["test"]
     gold = np.array([data.labels.index(label) for label in rows.labels or ()])
     new = data.unseen_rows("test")
-    print("\n| | test error, % | without texts that are in train |\n| --- | ---: | ---: |")
+    print("\n| | test error, % | without texts that occur in train |\n| --- | ---: | ---: |")
     for side, p in found.items():
         wrong = p.argmax(1) != gold
         print(f"| {side} | {100 * wrong.mean():.2f} | {100 * wrong[new].mean():.2f} |", flush=True)

@@ -2,13 +2,13 @@
 
     python benchmarks/vectors.py --text FILE [--words 5000000] [--epochs 5] [--repeat 3]
 
-FILE is plain text or jsonl, packed or not; the first `--words` of it are read, in lower case without punctuation. Both
-have the same settings: 100 numbers, window 5, 5 words of noise, subsampling at 1e-3, rate 0.025 down to 0.0001. gensim
-has two workers and then one, nextword one thread, which is what makes it resume to the bit. They take turns, and
-medians are compared. gensim's texts are words already and its vocabulary is built before; so are ours.
+FILE is plain text or jsonl, compressed or not. Its first `--words` words are used, in lower case without punctuation.
+Both have the same settings: 100 dimensions, window 5, 5 negative samples, subsampling at 1e-3, learning rate from 0.025
+down to 0.0001. gensim runs with two workers and with one. nextword runs with one thread, so that a run resumes
+bit-exactly. They take turns, and medians are compared. Splitting text and building the vocabulary are not timed.
 
-Quality is asked with gensim's own functions and files (questions-words.txt, wordsim353.tsv), of vectors that were
-written by nextword and read by gensim. `pip install gensim` for this alone.
+gensim's own functions and files (questions-words.txt, wordsim353.tsv) measure quality, on vectors that nextword wrote
+and gensim read. Only this benchmark needs `pip install gensim`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from nextword.models.word2vec import Word2Vec, Word2VecConfig
 from nextword.objectives.word_vectors import CooccurrenceObjective, NegativeSamplingObjective
 
 WIDTH, WINDOW, NOISE, SAMPLE, RATE, FLOOR, LEAST = 100, 5, 5, 1e-3, 0.025, 0.0001, 5
-LINE = 10_000  # words in one of gensim's sentences, which is the most it takes
+LINE = 10_000  # words in a sentence, the most that gensim accepts
 
 
 def read(path: Path, words: int) -> list[str]:
@@ -51,7 +51,7 @@ def read(path: Path, words: int) -> list[str]:
 
 
 class Ours:
-    """The words as ids, and a network that learns from them."""
+    """The words as ids, and the networks trained on them."""
 
     def __init__(self, tokens: Sequence[str]) -> None:
         self.words = [word for word, n in Counter(tokens).most_common() if n >= LEAST]
@@ -112,7 +112,7 @@ def timed(work: Callable[[], Any]) -> float:
 
 
 def quality(vectors: Any) -> str:
-    """% of the analogies, and Spearman's ρ with what people say of pairs."""
+    """Accuracy on analogies in %, and Spearman's ρ with human similarity ratings of pairs."""
     from gensim.test.utils import datapath
 
     score, _ = vectors.evaluate_word_analogies(datapath("questions-words.txt"), restrict_vocab=30_000)
@@ -124,7 +124,7 @@ def as_gensim(vectors: Vectors) -> Any:
     from gensim.models import KeyedVectors
 
     with tempfile.TemporaryDirectory() as folder:
-        write_vectors(Path(folder) / "ours.vec", vectors, header=True)
+        write_vectors(Path(folder) / "ours.vec", vectors, has_header=True)
         return KeyedVectors.load_word2vec_format(Path(folder) / "ours.vec")
 
 
@@ -132,14 +132,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--text", type=Path, required=True)
     parser.add_argument("--words", type=int, default=5_000_000)
-    parser.add_argument("--epochs", type=int, default=5, help="for quality")
+    parser.add_argument("--epochs", type=int, default=5, help="epochs of the vectors whose quality is measured")
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--timed", type=int, default=1_000_000, help="words in one turn of the clock")
+    parser.add_argument("--timed", type=int, default=1_000_000, help="words in one timed pass")
     given = parser.parse_args()
     tokens = read(given.text, given.words)
     some = tokens[: given.timed]
     ours, whole = Ours(some), Ours(tokens)
-    print(f"{len(tokens):,} words, {len(whole.words):,} different that occur {LEAST} times")
+    print(f"{len(tokens):,} words, {len(whole.words):,} distinct words that occur at least {LEAST} times")
     for cbow in (False, True):
         ours.word2vec(cbow, 0.1)  # compiles
         turns: dict[str, list[float]] = {"nextword, 1 thread": [], "gensim, 2 workers": [], "gensim, 1 worker": []}
