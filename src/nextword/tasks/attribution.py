@@ -139,7 +139,7 @@ def _gradients(
         score = logits[:, output] - (logits.mean(1) if logits.shape[1] > 1 else 0.0)
         if not lookups:
             raise Unsupported(
-                f"{type(model.encoder_width).__name__} has no embedding table, so its tokens have no attributions.",
+                f"{type(model.encoder).__name__} has no embedding table, so its tokens have no attributions.",
                 ability="explain",
             )
         gradients = torch.autograd.grad(score[:n].sum(), [x for _, x in lookups], allow_unused=True)
