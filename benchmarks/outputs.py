@@ -77,8 +77,7 @@ def measured(size: int, tokens: int, width: int, repeats: int, names: list[str])
         torch.manual_seed(1)
         layer = layers[name] = make_readout(width, words, LAYERS[name])
         began = time.perf_counter()
-        if hasattr(layer, "prepare"):
-            layer.prepare(text)
+        layer.fit_vocabulary(text)
         prepared = time.perf_counter() - began
         found[name] = {"prepared": prepared, "parameters": sum(p.numel() for p in layer.parameters())}
     for what, work in (("step", step), ("evaluation", evaluate)):

@@ -63,7 +63,7 @@ def step(network: nn.Module, loss: Callable[[Any], Tensor], batches: list[Any]) 
 def ours(pairs: list[Pair], width: int, size: int) -> tuple[nn.Module, Callable[[], None]]:
     sizes = {"width": width, "embedding": width, "encoder_width": width, "cell": "gru", "tied": True, "dropout": 0.2}
     config = Seq2SeqConfig(attention="luong", attention_score="concat", **sizes)
-    network = Seq2Seq(config, Vocabulary(size, BEGIN, END))
+    network = Seq2Seq(config, Vocabulary(size, BEGIN, end=END))
     objective, batches = Seq2SeqObjective({"kind": "sequences", "rows": 64, "length": 80}), []
     for source, target in pairs:
         ids = pad_sequence(source, True, 0)
