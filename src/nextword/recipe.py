@@ -355,7 +355,7 @@ def describe_differences(saved: Recipe, given: Recipe) -> list[str]:
     return [f"{key} is {_shorten(there)} there and {_shorten(here)} here" for key, (there, here) in differences]
 
 
-def _flatten(value: Any, path: str = "") -> dict[str, Any]:
+def _flatten(value: object, path: str = "") -> dict[str, Any]:
     """All values of nested tables by their paths."""
     if isinstance(value, (list, tuple)) and value and all(isinstance(item, Mapping) for item in value):
         value = dict(enumerate(value))
@@ -365,6 +365,6 @@ def _flatten(value: Any, path: str = "") -> dict[str, Any]:
     return {key: item for part in parts for key, item in part.items()}
 
 
-def _shorten(value: Any) -> str:
-    text = value if value is NOT_SET else repr(value)
+def _shorten(value: object) -> str:
+    text = NOT_SET if value is NOT_SET else repr(value)
     return text if len(text) <= MAX_VALUE_LENGTH else f"{text[:MAX_VALUE_LENGTH]}…"

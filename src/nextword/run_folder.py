@@ -52,7 +52,7 @@ class RunFolder:
     # -------------------------------------------------------------------------------------------- create and open
 
     @classmethod
-    def create(cls, path: str | Path, recipe: Recipe, tokenizer: Tokenizer, **facts: Any) -> RunFolder:
+    def create(cls, path: str | Path, recipe: Recipe, tokenizer: Tokenizer, **facts: object) -> RunFolder:
         """Create a run that can be resumed from its first moment on; `facts` go into the manifest.
 
         The files are written under a hidden name, and appear under `path` when all of them are there.
@@ -144,7 +144,7 @@ class RunFolder:
             temporary.write_text(text, encoding="utf-8")
             replace_file(temporary, self.path / name)
 
-    def seal(self, *names: str, **facts: Any) -> None:
+    def seal(self, *names: str, **facts: object) -> None:
         """Write the checksums of these files, and other facts, into the manifest."""
         manifest = self.manifest
         files = dict(manifest.get("files", {}))
@@ -165,7 +165,7 @@ class RunFolder:
                     path=path,
                 )
 
-    def save_model(self, save: Callable[[Path], list[str]], **facts: Any) -> None:
+    def save_model(self, save: Callable[[Path], list[str]], **facts: object) -> None:
         """Let a model write its files into a temporary folder, then replace the old ones and seal the new ones.
 
         `save` gets that folder and returns the names of the files.

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import IO
 
 import numpy as np
 
@@ -221,7 +221,7 @@ def _write(
         raise DataError(
             f"The split {split} of {corpus.name} has no text that the tokenizer keeps. Use more text.", path=corpus.name
         )
-    about: dict[str, Any] = {
+    about = {
         "version": VERSION,
         "corpus": corpus.name,
         "source": corpus.source,
@@ -254,7 +254,7 @@ def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
 class _Writer:
     """Append batches of documents to the three files; remember only the totals and the last document."""
 
-    def __init__(self, ids: Any, marks: Any, rows: Any, tokenizer: Tokenizer) -> None:
+    def __init__(self, ids: IO[bytes], marks: IO[bytes], rows: IO[bytes], tokenizer: Tokenizer) -> None:
         self._ids, self._marks, self._rows = ids, marks, rows
         self._tokenizer = tokenizer
         self._last: np.ndarray | None = None  # the row of the document that the next passage may continue

@@ -6,7 +6,6 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -118,7 +117,7 @@ def _alias_table(p: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @jit
-def _draw(state: Any) -> Any:
+def _draw(state):
     """The next random number in [0, 1), by SplitMix64 (Steele, Lea & Flood 2014)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
     z = state[0]

@@ -161,7 +161,7 @@ _PERPLEXITIES = ("perplexity", "word_perplexity", "token_perplexity")
 _MAY_BE_INFINITE = ("nats", "bits_per_byte", "bits_per_byte_low", "bits_per_byte_high", *_PERPLEXITIES)
 
 
-def replace_nonfinite(value: Any) -> Any:
+def replace_nonfinite(value: object) -> Any:
     """Return the value with every infinity and NaN, however deeply nested, replaced by None, for JSON."""
     if isinstance(value, float) and not math.isfinite(value):
         return None

@@ -6,14 +6,18 @@ functions. Leaves that are not tensors (None, numbers) pass through unchanged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from nextword.core.types import State
 
-def map_tensors(f: Callable[[Tensor], Tensor], state: Any) -> Any:
+Structure = Mapping[str, Any]  # {kind: content}, in JSON, from which `unflatten` rebuilds a state
+
+
+def map_tensors(f: Callable[[Tensor], Tensor], state: State) -> State:
     """Return the same structure with `f` applied to every tensor."""
     if isinstance(state, Tensor):
         return f(state)
@@ -26,25 +30,25 @@ def map_tensors(f: Callable[[Tensor], Tensor], state: Any) -> Any:
     return state
 
 
-def detach(state: Any) -> Any:
+def detach(state: State) -> State:
     return map_tensors(Tensor.detach, state)
 
 
-def move(state: Any, device: torch.device | str) -> Any:
+def move(state: State, device: torch.device | str) -> State:
     return map_tensors(lambda t: t.to(device), state)
 
 
-def clone(state: Any) -> Any:
+def clone(state: State) -> State:
     """Copy a state. A call may overwrite the state it is given, so clone it first to use it again."""
     return map_tensors(Tensor.clone, state)
 
 
-def take(state: Any, rows: Tensor) -> Any:
+def take(state: State, rows: Tensor) -> State:
     """Select rows of the batch, in this order. Rows may repeat (beam search)."""
     return map_tensors(lambda t: t.index_select(0, rows) if t.dim() else t, state)
 
 
-def cat(states: Sequence[Any]) -> Any:
+def cat(states: Sequence[State]) -> State:
     """Concatenate states along the batch dimension.
 
     Leaves without a batch dimension (rank 0, or not tensors) must be equal in all states. A network for which that does
@@ -69,14 +73,14 @@ def cat(states: Sequence[Any]) -> Any:
     return first
 
 
-def copy_into(destination: Any, source: Any) -> None:
+def copy_into(destination: State, source: State) -> None:
     """Overwrite the tensors of one state with those of another, in place. CUDA graphs read from fixed addresses."""
     new, _ = flatten(source, "state")
     for name, tensor in flatten(destination, "state")[0].items():
         tensor.copy_(new[name])
 
 
-def flatten(state: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
+def flatten(state: State, prefix: str = "") -> tuple[dict[str, Tensor], Structure]:
     """Return the tensors by name, and a JSON-able structure from which `unflatten` rebuilds the state."""
     if isinstance(state, Tensor):
         return {prefix: state}, {"tensor": prefix}
@@ -92,7 +96,7 @@ def flatten(state: Any, prefix: str = "") -> tuple[dict[str, Tensor], Any]:
     return {}, {"value": state}
 
 
-def unflatten(tensors: dict[str, Tensor], structure: Any) -> Any:
+def unflatten(tensors: dict[str, Tensor], structure: Structure) -> State:
     """Rebuild a state from what `flatten` returned."""
     ((kind, content),) = structure.items()
     if kind == "tensor":

@@ -233,17 +233,18 @@ class Prediction:
     value: float | None = None  # regression: the predicted number
 
 
-def require_list(examples: Any) -> list[Any]:
+def require_list(examples: object) -> list[Any]:
     """Return the examples as a list. A bare string is an error, since iterating over it would yield characters."""
     if isinstance(examples, (str, bytes, Mapping)) or not isinstance(examples, Iterable):
         raise invalid("examples", examples, "must be a list. Wrap a single example: predict([example]).")
     return list(examples)
 
 
-def texts_of(example: Any) -> tuple[Any, ...]:
+def texts_of(example: object) -> tuple[Any, ...]:
     """Return the texts of an example as a tuple: ("a", "b") for a pair, ("a",) for a bare text."""
-    is_single = isinstance(example, (str, bytes)) or not isinstance(example, Iterable)
-    return (example,) if is_single else tuple(example)
+    if isinstance(example, (str, bytes)) or not isinstance(example, Iterable):
+        return (example,)
+    return tuple(example)
 
 
 # ------------------------------------------------------------------------------------------------ progress

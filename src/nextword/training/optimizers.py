@@ -227,7 +227,7 @@ class LAMB(torch.optim.Optimizer):
         super().__init__(params, defaults)
 
     @torch.no_grad()
-    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
         for group in self.param_groups:
             params = [p for p in group["params"] if p.grad is not None]
             if params:
@@ -243,7 +243,7 @@ class LAMB(torch.optim.Optimizer):
 
     def _directions(self, params: list[Any], group: dict[str, Any]) -> list[Tensor]:
         """m̂ / (√v̂ + ε) of each tensor. The step count t is per tensor: some have no gradient for a while."""
-        grads: Any = [p.grad for p in params]
+        grads = [p.grad for p in params]
         states = [self._state(p) for p in params]
         for state in states:
             state["step"] += 1

@@ -129,7 +129,7 @@ class CudaGraphStep(Step):
         self.state: State = None  # stays in place from the first step on
         self.seen: set[tuple[int, ...]] = set()
         self.recorded: dict[tuple[int, ...], tuple[torch.cuda.CUDAGraph, Batch]] = {}
-        self.pool: Any = None
+        self.pool: tuple[int, int] | None = None
 
     def restore(self, state: State) -> None:
         if state is not None:
@@ -211,7 +211,7 @@ class RecordedPassesStep(EagerStep):
         self.stream = torch.cuda.Stream(trainer.device)
         self.seen: set[Hashable] = set()
         self.recorded: dict[Hashable, tuple[torch.cuda.CUDAGraph, Batch, Mapping[str, Tensor]]] = {}
-        self.pool: Any = None
+        self.pool: tuple[int, int] | None = None
 
     def accumulate(self, batch: Batch, share: float) -> None:
         trainer = self.trainer

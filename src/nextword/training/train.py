@@ -137,7 +137,7 @@ def run_phases(
     final: bool = False,
     *,
     texts: Mapping[str, str],
-    **facts: Any,
+    **facts: object,
 ) -> Iterator[Event]:
     """Run all phases of a recipe into a run folder.
 

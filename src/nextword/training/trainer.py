@@ -308,7 +308,7 @@ class Trainer:
         """Values of the END event."""
         return {"parameters": self.describe()["parameters"], "tokens": len(self.train_data.ids), **self.best}
 
-    def event(self, kind: str, **values: Any) -> Event:
+    def event(self, kind: str, **values: object) -> Event:
         epoch = self.steps_done / self.steps_per_epoch
         return Event(kind, self.phase.name, self.steps_done, epoch, self.seconds(), values)
 
