@@ -44,7 +44,7 @@ def peer(config: T5Config) -> Any:
 
 
 def ours(config: T5Config) -> Any:
-    return T5(config, Vocabulary(SIZE, 0, 1)).to(DEVICE)
+    return T5(config, Vocabulary(SIZE, 0, end=1)).to(DEVICE)
 
 
 def training(network: Any, loss: Callable[[], Tensor], steps: int) -> Callable[[], None]:
