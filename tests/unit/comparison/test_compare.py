@@ -39,7 +39,7 @@ TABLES: dict[str, Any] = {
     "tokenizer": {"kind": "bytes"},
     "model": {"layers": 1},
     "phase": [{"data": "python", "steps": 5}],
-    "compare": {"sizes": SIZES, "passes": 2},
+    "compare": {"sizes": SIZES, "min_passes": 2},
 }
 
 
@@ -58,12 +58,12 @@ def test_choose_size_takes_the_largest_that_fits_the_time(
 
 
 @pytest.mark.parametrize(("seconds", "dropout"), [(8, 0.0), (300, 0.5)])
-def test_choose_size_applies_often_settings_after_many_passes(
+def test_choose_size_applies_regularization_after_many_passes(
     seconds: float, dropout: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The only size makes seconds / 10 passes over the text: here 0.8 and 30."""
     monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 10 * seconds)
-    compare_table = {"sizes": [{"width": 8}], "often": {"dropout": 0.5}}
+    compare_table = {"sizes": [{"width": 8}], "regularization": {"dropout": 0.5}}
     recipe = parse_recipe({**TABLES, "model": {"dropout": 0.0}, "compare": compare_table}, "here")
     chosen = choose_size(recipe, seconds, BYTES, SimpleNamespace(ids=np.arange(100)), torch.device("cpu"))
     assert chosen.model == {"width": 8, "dropout": dropout}
@@ -76,7 +76,7 @@ def test_choose_size_without_sizes_keeps_the_recipe() -> None:
 
 def test_choose_size_of_a_count_model_takes_the_largest_untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "estimate_tokens", lambda *given: pytest.fail("counting is not timed"))
-    table = {"sizes": [{"order": 3}, {"order": 5}], "often": {"dropout": 0.5}}
+    table = {"sizes": [{"order": 3}, {"order": 5}], "regularization": {"dropout": 0.5}}
     recipe = parse_recipe({**TABLES, "model": {"cache": 7}, "phase": [{"kind": "count"}], "compare": table}, "here")
     assert choose_size(recipe, 0.0, BYTES, None, torch.device("cpu")).model == {"cache": 7, "order": 5}
     alone = parse_recipe({**TABLES, "phase": [{"kind": "count"}], "compare": {}}, "here")
