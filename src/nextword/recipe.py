@@ -230,7 +230,10 @@ def _build_phase(table: Mapping[str, Any], name: str) -> Phase:
         if key not in known:
             raise unknown("key", key, known, where=f"{name}: in a phase,")
     check_types(settings, Phase, f"{name}: in a phase")
-    return Phase(**settings)
+    try:
+        return Phase(**settings)
+    except InvalidSetting as error:  # a phase does not know its recipe
+        raise InvalidSetting(f"{name}: {error}", key=error.key, value=error.value) from None
 
 
 def check_types(values: Mapping[str, Any], settings: type, where: str) -> None:

@@ -444,6 +444,7 @@ def _check_settings(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
         if key not in known:
             raise unknown("key", key, known, where=f"optimizer '{kind}'")
     require_number("optimizer.rate", settings["rate"], 0, exclude_low=True)
+    require_number("optimizer.weight_decay", settings["weight_decay"], 0)
     require_number("optimizer.layer_discount", settings["layer_discount"], 0, exclude_low=True)
     require_number("optimizer.ema_decay", settings["ema_decay"], 0, 1, exclude_high=True)
     require_choice("optimizer.decay_on", settings["decay_on"], DECAY_ON)
