@@ -45,7 +45,7 @@ class Phase:
     """One stage of training: its data, objective, optimizer and budget. Exactly one budget is set."""
 
     name: str = "train"
-    kind: str = "gradient"  # or "count" (n-grams); or "in_context" (nothing is trained)
+    kind: str = "gradient"  # or "count" (n-grams); or "prompt" (nothing is trained)
     data: str = ""  # a path or the name of a data set; empty: --data is required
     decontaminate: Sequence[str] = field(default_factory=list)  # evaluation sets to remove from the training text
     objective: Mapping[str, Any] = field(default_factory=lambda: {"kind": "causal"})

@@ -49,7 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("shirt.txt", ["shirt.txt", "short.txt"]),
         ("empty.txt", ["empty.txt"]),
         ("binary.txt", ["offset 10"]),
-        ("latin.txt", ["UTF-8", "0xe9", "offset 11006", "line 1,001", "iconv -f windows-1252 -t utf-8"]),
+        ("latin.txt", ["UTF-8", "0xe9", "offset 11006", "line 1001", "iconv -f windows-1252 -t utf-8"]),
         ("utf16.txt", ["UTF-16", "iconv"]),
         ("short.txt", ["short.txt", "14"]),
         ("folder", ["folder"]),

@@ -40,7 +40,7 @@ def test_transfer_prints_the_confusion_matrix_and_mistakes(output: Any, place: P
         (line,) = [line for line in lines if line[:1] == [label]]
         assert line[1:3] == [str(n) if n or i == j else "·" for j, n in enumerate(row)]
     assert "calibration error" in output.stdout
-    assert f"Look:    {place / 'out'}/report.html" in output.stdout
+    assert f"Report:  {place / 'out'}/report.html" in output.stdout
     if result["mistakes"]:
         assert "most confident mistakes" in output.stdout
         assert f"predicted {result['mistakes'][0]['predicted']}" in output.stdout

@@ -50,7 +50,7 @@ def compare(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """Train several models on one text in the same time, and rank them on held-out text.
+    """Train several models on one text under one time budget, and rank them on held-out text.
 
     [dim]Examples[/]
       nextword compare

@@ -44,7 +44,7 @@ def data(
         Path | None, typer.Option("--install", metavar="PATH", help="Install it from a folder, file or archive.")
     ] = None,
     download: Annotated[
-        bool, typer.Option("--download", help="Download it from its owner. Nothing else downloads.")
+        bool, typer.Option("--download", help="Download it from its owner. No other option downloads anything.")
     ] = False,
     deduplicate: Annotated[
         bool, typer.Option("--deduplicate", help="Clean: keep the first of near-duplicate documents.")

@@ -53,7 +53,7 @@ def embed(
     query: Annotated[str, typer.Option("--query", help="Show the lines nearest to this text.")] = "",
     clusters: Annotated[int, typer.Option("--clusters", help="Cluster the lines into this many groups.", min=0)] = 0,
     nearest: Annotated[str, typer.Option("--nearest", help="Show the words nearest to this word.")] = "",
-    analogy: Annotated[str, typer.Option("--analogy", help="Show the words nearest to king - man + woman.")] = "",
+    analogy: Annotated[str, typer.Option("--analogy", help="Solve a word analogy, such as 'king - man + woman'.")] = "",
     k: Top = 10,
     device: Device = "auto",
     precision: Precision = "fp32",

@@ -55,7 +55,7 @@ def predict(
     task: Annotated[str, typer.Option("--task", help="Task to predict, for a multi-task run.")] = "",
     ensemble: Annotated[
         list[str] | None,
-        typer.Option("--ensemble", metavar="RUN", help="Average probabilities with this run, too. Repeatable."),
+        typer.Option("--ensemble", metavar="RUN", help="Also average in the probabilities of this run. Repeatable."),
     ] = None,
     labels: Annotated[
         str,
@@ -83,7 +83,7 @@ def predict(
 ) -> None:
     """Predict a label, a number, tags or an answer for every example of a file.
 
-    The output is the input table with the columns `predicted` and p(LABEL). If the file has gold labels, scores are
+    The output is the input table with a column `predicted` and a column p(LABEL) for each label. If the file has gold labels, scores are
     printed, too. In plain lines, a tab separates the two texts of a pair. A tagger reads one sentence or one word per
     line. Question answering reads the columns question and context; multiple choice reads context, question, choice0,
     choice1 and so on. With --labels or --examples, a language model without a task head chooses the most likely label

@@ -67,7 +67,7 @@ class RunError(NextwordError):
 
 
 class Unsupported(NextwordError):
-    """The model cannot do this, by its mathematics or because this part of it is missing."""
+    """The model cannot do this, in principle or because the required component is absent."""
 
     def __init__(self, message: str, *, ability: str = "") -> None:
         super().__init__(message)

@@ -54,7 +54,7 @@ def zeros(network: nn.Module, scale: float) -> None:
         nn.init.zeros_(parameter)
 
 
-INITIALISATIONS = {
+INITIALIZATIONS = {
     "normal": small_normal,
     "uniform": uniform,
     "xavier": xavier,

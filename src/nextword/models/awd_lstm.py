@@ -10,7 +10,7 @@ Differences from the LSTM (rnn.py):
 - input and output matrix are one, and the last layer is as wide as the embedding;
 - in the recipe: penalties on activations (AR, TAR), NT-ASGD, sequences of varying length.
 
-Options: `input_weight_dropout` is DropConnect on the input weights. `core = "gru"` or "qrnn" (Bradbury et al. 2016)
+Options: `input_weight_dropout` is DropConnect on the input weights. `cell = "gru"` or "qrnn" (Bradbury et al. 2016)
 replaces the LSTM; a QRNN has one matrix per layer, which `weight_dropout` drops from, and its first layer sees two
 inputs at a time. `last_width` is the last layer's width where the readout maps it to the embedding's, as a mixture of
 softmaxes does (Yang et al. 2018). `bits = 8` stores the layers, and the embedding unless another readout is tied to it,
@@ -37,7 +37,7 @@ from nextword.layers.quantized import Int8Embedding, Int8LSTM, Int8TiedSoftmax
 from nextword.layers.recurrent import RecurrentLayer
 from nextword.models.base import CausalNetwork, check_bits, check_choice, check_fraction, check_sizes
 
-CORES = ("lstm", "gru", "qrnn")
+CELLS = ("lstm", "gru", "qrnn")
 DROPOUTS = (
     "word_dropout",
     "input_dropout",
@@ -70,7 +70,7 @@ class AWDConfig:
     def __post_init__(self) -> None:
         check_sizes(self)
         check_bits(self)
-        check_choice(self, "cell", CORES)
+        check_choice(self, "cell", CELLS)
         check_fraction(self, *DROPOUTS)
         if self.bits and self.cell != "lstm":
             raise invalid("model.bits", self.bits, f"needs cell = 'lstm', not {self.cell!r}. Leave bits out.")

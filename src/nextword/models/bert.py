@@ -8,7 +8,7 @@ Devlin, Chang, Lee & Toutanova, "BERT: Pre-training of Deep Bidirectional Transf
 
     x = norm(E[token] + P[position] + S[segment])
     x = norm(x + attention(x))           every token attends to the whole text
-    x = norm(x + W₂ gelu(W₁ x))          both lines, `layers` times (encoder.py)
+    x = norm(x + W₂ gelu(W₁ x))          repeat both lines for each layer (encoder.py)
     p = softmax(E · norm(gelu(W x)) + b)           of a masked token
     q = softmax(U tanh(W' x₀))                     of the next-sentence task, from the vector of [CLS]
 

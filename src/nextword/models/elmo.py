@@ -6,7 +6,7 @@ Peters, Neumann, Iyyer, Gardner, Clark, Lee & Zettlemoyer, "Deep contextualized 
     forward    x_1 … x_k ─▶ LSTM ─▶ LSTM, + its input ─▶ p(w_{k+1} | w_1 … w_k)               ⎫ one softmax
     backward   x_N … x_k ─▶ LSTM ─▶ LSTM, + its input ─▶ p(w_{k−1} | w_k … w_N)               ⎭
 
-    J = −Σ_k log p(w_k | w_1 … w_{k−1}) + log p(w_k | w_{k+1} … w_N)
+    J = −Σ_k [log p(w_k | w_1 … w_{k−1}) + log p(w_k | w_{k+1} … w_N)]
 
 Differences from the LSTM (rnn.py):
 - words are read by their characters, so that any word has a vector (layers/char_cnn.py);
@@ -16,9 +16,9 @@ Differences from the LSTM (rnn.py):
 
 `encode` concatenates both models: h_{k,0} = [x_k; x_k] and h_{k,j} = [forward; backward] of each layer j, to be mixed
 by a task (layers/scalar_mix.py). `hidden`, `step` and `score` are the forward model; `backward_model()` is the other
-one, over reversed texts; `both` runs the two side by side, for training. Of the words that are read, the first
-`output_words` can be predicted; the others count as unknown (layers/output/char.py). Dropout is on what enters each
-layer and leaves the last.
+one, over reversed texts; `both` runs the two side by side, for training. The model reads any word, but predicts only the
+first `output_words` of the vocabulary; the others count as unknown (layers/output/char.py). Dropout is applied to each
+layer's input and to the last layer's output.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class ELMo(CausalNetwork):
     # -------------------------------------------------------------------------------------------- language models
 
     def initial(self, batch: int) -> State:
-        """For so many rows; for `both`, the rows of both models together."""
+        """The initial state for `batch` rows; for `both`, count the rows of both models."""
         return tuple(cast(ProjectedLSTM, layer).start(batch) for layer in self.layers)
 
     def hidden(self, inputs: Inputs, state: State) -> tuple[list[Tensor], State]:
@@ -151,8 +151,7 @@ class ELMo(CausalNetwork):
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         """[x; x], and [forward; backward] of each layer: (B, T, 2 · width) each. Rows are padded at their end.
 
-        A state, if given, is carried on by both models, although the backward one has read another text: so does the
-        authors' code from batch to batch.
+        Both models continue from a given state, as in the authors' code, although the backward one has read another text.
         """
         x = self.embed(inputs).transpose(0, 1)  # (T, B, width)
         token_mask = None if inputs.token_mask is None else inputs.token_mask.t()

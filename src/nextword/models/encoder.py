@@ -2,7 +2,7 @@
 
     x = norm(E[token] + P[position] + S[segment])           (B, T, D)
     x = norm(x + attention(x))                              norm_position = "after", as in the papers;
-    x = norm(x + W₂ gelu(W₁ x))                             both lines, `layers` times
+    x = norm(x + W₂ gelu(W₁ x))                             repeat both lines for each layer
     p = softmax(E · norm(gelu(W x)) + b)                    of a masked token
     pooled = tanh(W x_0)                                    of the first token; from it, whether the second text follows
 
@@ -48,7 +48,7 @@ class EncoderConfig:
     ffn_width: int = 0  # width of the feed-forward part; 0: 4 · width
     dropout: float = 0.1  # of embeddings, attention weights and what is added to the residual sum
     epsilon: float = 1e-12  # of the norms
-    norm_position: str = "after"  # of each half of a block, or "before" it: needs no warmup, and takes a higher rate
+    norm_position: str = "after"  # LayerNorm after each half of a block, or "before": no warmup, higher learning rates
 
     def __post_init__(self) -> None:
         check_sizes(self)
@@ -184,7 +184,7 @@ class BidirectionalEncoder(Network):
     ) -> list[Tensor]:
         """All layers; given `at`, only the last one at these positions.
 
-        Compiled, every layer that is returned would get a gradient, if need be of zeros that are written and read.
+        Under torch.compile, every returned layer gets a gradient buffer, filled with zeros if unused.
         """
         x = self.embed(ids, segments, positions)
         layers = [x]
@@ -206,7 +206,7 @@ class BidirectionalEncoder(Network):
         return self._hidden(inputs, None), None
 
     def hidden_at(self, inputs: Inputs, at: Tensor) -> Tensor:
-        # The last block computes these positions only: with one token in seven, 5 % of the work of twelve layers
+        # The last block computes these positions only: the work on all others would be wasted
         return self._hidden(inputs, at)[-1]
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:

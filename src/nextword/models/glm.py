@@ -11,7 +11,7 @@ Du, Qian, Liu, Ding, Qiu, Yang & Tang, "GLM: General Language Model Pretraining 
 
     x = E[token] + P₁[position 1] + P₂[position 2]
     x = x + attention(norm₁(x))         A attends to all of A; B to all of A and to what comes before it in B
-    x = x + W₂ gelu(W₁ norm₂(x))        both lines, `layers` times
+    x = x + W₂ gelu(W₁ norm₂(x))        repeat both lines for each layer
     p = softmax(E · norm(x))
 
 Differences from GPT-2, whose blocks it has: part A is bidirectional, and a token has two positions. From BERT: the

@@ -4,7 +4,7 @@ Radford, Narasimhan, Salimans & Sutskever, "Improving Language Understanding by 
 
     x = E[token] + P[position]
     x = norm₁(x + attention(x))         each token attends to itself and all tokens before it
-    x = norm₂(x + W₂ gelu(W₁ x))        both lines, `layers` times
+    x = norm₂(x + W₂ gelu(W₁ x))        repeat both lines for each layer
     p = softmax(E · x)                  the output matrix is the embedding's
 
 Differences from the decoder of Vaswani et al. (2017): no encoder and no attention to one; positions are learned; gelu.

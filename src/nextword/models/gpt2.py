@@ -4,11 +4,11 @@ Radford, Wu, Child, Luan, Amodei & Sutskever, "Language Models are Unsupervised 
 
     x = E[token] + P[position]
     x = x + attention(norm₁(x))         each token attends to itself and all tokens before it
-    x = x + W₂ gelu(W₁ norm₂(x))        both lines, `layers` times
+    x = x + W₂ gelu(W₁ norm₂(x))        repeat both lines for each layer
     p = softmax(E · norm(x))            the output matrix is the embedding's
 
 Differences from GPT (gpt1.py):
-- the norm comes before each part, outside the residual sum, which so runs from the embedding to the end untouched;
+- the norm comes before each part, outside the residual sum, so the residual stream is never normalized on its way;
 - one more norm before the output;
 - weights that write into the residual sum start smaller by 1/√(their number);
 - byte-level BPE; twice the window.

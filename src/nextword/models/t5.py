@@ -54,7 +54,7 @@ class T5Config:
     ffn_width: int = 2048  # width of the feed-forward part
     gated: bool = False
     tied: bool = True  # output matrix = embedding
-    distance_buckets: int = 32  # of distances
+    distance_buckets: int = 32  # relative-position buckets
     max_distance: int = 128  # all distances from here on share a bucket
     dropout: float = 0.1
     epsilon: float = 1e-6  # of the norms
@@ -63,7 +63,7 @@ class T5Config:
         check_sizes(self)
         if self.distance_buckets % 4:
             raise InvalidSetting(
-                f"[model] distance_buckets = {self.distance_buckets} must be a multiple of 4: they are halved twice.",
+                f"[model] distance_buckets = {self.distance_buckets} must be a multiple of 4: half for each direction, and half of those logarithmic.",
                 key="model.distance_buckets",
                 value=self.distance_buckets,
             )

@@ -159,7 +159,7 @@ def ids_to_stream(texts: Sequence[np.ndarray]) -> Stream:
 def train_translator(
     seed: int, size: TranslatorSize, pairs: PairData, objective: dict[str, Any] | None = None, **config: Any
 ) -> Seq2Seq:
-    """Train on the pairs; `objective` holds settings of the sequence objective, such as `sampled`."""
+    """Train on the pairs; `objective` holds settings of the sequence objective, such as `scheduled_sampling`."""
     torch.manual_seed(seed)
     network = Seq2Seq(size.config(**config), pairs.vocabulary).to(choose_device())
     aim = Seq2SeqObjective({"rows": size.rows, "length": size.length}, **(objective or {}))

@@ -224,7 +224,7 @@ def run_lm(seed: int, sampled: float, size: TranslatorSize, language: KnownLangu
 
 def run_translator(seed: int, sampled: float, size: TranslatorSize, pairs: PairData) -> dict[str, np.ndarray]:
     """BLEU statistics (n, 10) given the truth and on own words; nats and tokens of the truth (n, 2)."""
-    objective = {"sampled": sampled, "ramp": RAMP if sampled else 0.0}
+    objective = {"scheduled_sampling": sampled, "sampling_ramp": RAMP if sampled else 0.0}
     network = train_translator(seed, size, pairs, objective, attention=ATTENTION)
     output = translate(network, pairs)
     return {

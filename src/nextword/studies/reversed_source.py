@@ -84,13 +84,15 @@ def measure(settings: Settings, progress: Progress) -> Measured:
 
 
 def run_symbols(seed: int, attention: str, order: str, size: TranslatorSize) -> Scores:
-    network = train_copier(seed, size, TRAINING_LENGTHS, attention=attention, reverse=order == REVERSED)
+    network = train_copier(seed, size, TRAINING_LENGTHS, attention=attention, reverse_source=order == REVERSED)
     scores = [score_copies(network, length) for length in TEST_LENGTHS]
     return Scores(*map(np.concatenate, zip(*scores, strict=True)))
 
 
 def run_pairs(seed: int, attention: str, order: str, size: TranslatorSize, pairs: PairData) -> Scores:
-    return score_translator(train_translator(seed, size, pairs, attention=attention, reverse=order == REVERSED), pairs)
+    return score_translator(
+        train_translator(seed, size, pairs, attention=attention, reverse_source=order == REVERSED), pairs
+    )
 
 
 def _levels(runs: dict[Any, Any]) -> Table:

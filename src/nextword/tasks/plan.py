@@ -215,8 +215,8 @@ def require_training(recipe: Recipe) -> None:
 def _require_no_training(recipe: Recipe) -> None:
     """Raise an error if the phases of a recipe for a prompted language model would train something."""
     phase = recipe.phases[0]
-    if len(recipe.phases) > 1 or phase.kind != "show":
-        raise invalid("phase.0.kind", phase.kind, "must be the only phase, of kind 'show'.", recipe.name)
+    if len(recipe.phases) > 1 or phase.kind != "prompt":
+        raise invalid("phase.0.kind", phase.kind, "must be the only phase, of kind 'prompt'.", recipe.name)
     extra = [f"phase.0.{key}" for key in BUDGETS if getattr(phase, key)] + [f"model.{key}" for key in recipe.model]
     if extra:
         raise InvalidSetting(

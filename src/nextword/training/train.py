@@ -3,7 +3,7 @@
     recipe ──▶ corpora ──▶ tokenizer ──▶ network ──▶ run folder ──▶ phase 0 ──▶ phase 1 … ──▶ sealed manifest
 
 Phases are of three kinds (PHASES): `gradient` trains by gradient descent (trainer.py), `count` lets an n-gram model
-count the text, and `in_context` trains nothing, but lets a language model label examples in context.
+count the text, and `prompt` trains nothing, but lets a language model label examples in context.
 
 `nextword.train` (api.py) consumes these events, and then evaluates the run and writes its model card.
 """
@@ -234,12 +234,12 @@ def _require_counting(job: Job) -> Counting:
     return job.network
 
 
-def run_in_context_phase(job: Job) -> Iterator[Event]:
-    """Phases of kind `in_context`: label the data. A resumed run labels all of it again, with the same result."""
+def run_prompt_phase(job: Job) -> Iterator[Event]:
+    """Phases of kind `prompt`: label the data. A resumed run labels all of it again, with the same result."""
     model, phase, event, done = job.network, job.phase, _event_factory(job), 0
     if not isinstance(model, InContextModel):
         problem = "trains nothing. Use `nextword transfer gpt3/in-context`."
-        raise invalid("kind", "in_context", problem, f"phase '{phase.name}'")
+        raise invalid("kind", "prompt", problem, f"phase '{phase.name}'")
     assert job.run is not None
     facts = {"shots": sum(model.solved.values()), "parameters": model.num_parameters(), "seed": phase.seed}
     yield event(BEGIN, done, 0.0, {**facts, "device": str(job.device), "notes": model.notes})
@@ -266,7 +266,7 @@ class InContextModel(Protocol):
     def save(self, folder: Path) -> list[str]: ...
 
 
-PHASES = {"gradient": run_gradient_phase, "count": run_count_phase, "in_context": run_in_context_phase}
+PHASES = {"gradient": run_gradient_phase, "count": run_count_phase, "prompt": run_prompt_phase}
 
 
 # ------------------------------------------------------------------------------------------------ parts of a run

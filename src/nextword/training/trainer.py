@@ -31,7 +31,7 @@ from nextword.core import pytree
 from nextword.core.errors import TrainingDiverged, invalid, unknown
 from nextword.core.protocols import Online
 from nextword.core.types import Batch, State
-from nextword.layers.init import INITIALISATIONS, unigram_bias
+from nextword.layers.init import INITIALIZATIONS, unigram_bias
 from nextword.models.base import Network
 from nextword.objectives import make_objective
 from nextword.objectives.base import Objective
@@ -209,7 +209,7 @@ class Trainer:
         self.save("")  # so that a run killed early is not timed again
 
     def retime(self) -> None:
-        """Correct a budget in minutes once the machine's pace is known better, then save: no clock decides later."""
+        """Correct a budget in minutes once the machine's pace is known better, then save, so that timing decides nothing later."""
         if self.is_budget_final or self.steps_done < max(RETIME_FRACTION * self.total_steps, 5):
             return
         spent, budget = self.seconds(), 60 * self.phase.minutes
@@ -490,7 +490,7 @@ def _make_objective(job: Job) -> Objective[Any]:
     phase, network = job.phase, job.network
     objective = make_objective(phase.objective, phase.batches, network.vocabulary)
     objective.check(network)
-    check_initial(network, phase.initialization)
+    check_initialization(network, phase.initialization)
     if phase.online:
         check_online(network, phase)
     check_network_options(network, phase)
@@ -498,11 +498,11 @@ def _make_objective(job: Job) -> Objective[Any]:
     return objective
 
 
-def check_initial(network: Network, options: Mapping[str, Any]) -> None:
+def check_initialization(network: Network, options: Mapping[str, Any]) -> None:
     """Validate a phase's `initialization = { kind, scale, bias }`."""
     kind = options.get("kind", "")
-    if kind and kind not in INITIALISATIONS:
-        raise unknown("initialization", kind, INITIALISATIONS)
+    if kind and kind not in INITIALIZATIONS:
+        raise unknown("initialization", kind, INITIALIZATIONS)
     for key, value in options.items():
         if key not in ("kind", "scale", "bias"):
             raise invalid(f"initialization.{key}", value, "is not a setting. Use kind, scale and bias.")
@@ -515,7 +515,7 @@ def check_initial(network: Network, options: Mapping[str, Any]) -> None:
 
 def initialize_weights(network: Network, options: Mapping[str, Any], ids: np.ndarray) -> None:
     if options.get("kind"):
-        INITIALISATIONS[options["kind"]](network, options.get("scale", DEFAULT_SCALE))
+        INITIALIZATIONS[options["kind"]](network, options.get("scale", DEFAULT_SCALE))
     if options.get("bias"):
         bias = network.readout.output_bias
         counts = torch.bincount(torch.as_tensor(ids[:MAX_UNIGRAM_TOKENS].astype("int64")), minlength=len(bias))
@@ -523,7 +523,7 @@ def initialize_weights(network: Network, options: Mapping[str, Any], ids: np.nda
 
 
 def check_online(network: Network, phase: Phase) -> None:
-    """A network that updates itself has a learning rate and its optimizer's memory, and nothing else."""
+    """A network that updates itself supports only a learning rate and optimizer state."""
     name, where = type(network).__name__, f"phase '{phase.name}'"
     if not isinstance(network, Online):
         problem = f"is for networks that update themselves after every prediction, and {name} does not. Leave it out."

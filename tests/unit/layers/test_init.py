@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from nextword.core.types import Vocabulary
-from nextword.layers.init import INITIALISATIONS, unigram_bias
+from nextword.layers.init import INITIALIZATIONS, unigram_bias
 from nextword.models.rnn import LSTM
 
 WIDTH, SIZE, SCALE = 64, 300, 0.07
@@ -21,7 +21,7 @@ def make_network(kind: str, seed: int = 0) -> LSTM:
         for parameter in net.parameters():
             parameter.fill_(9)  # so that untouched parameters are detected
     torch.manual_seed(seed)
-    INITIALISATIONS[kind](net, SCALE)
+    INITIALIZATIONS[kind](net, SCALE)
     return net
 
 
@@ -61,7 +61,7 @@ def test_xavier_initialization_has_expected_deviation() -> None:
 def test_xavier_keeps_the_variance_of_a_square_layer() -> None:
     layer = nn.Linear(400, 400)
     torch.manual_seed(0)
-    INITIALISATIONS["xavier"](layer, SCALE)
+    INITIALIZATIONS["xavier"](layer, SCALE)
     x = torch.randn(200, 400)
     assert layer(x).var().item() == pytest.approx(1.0, rel=0.1)
 
@@ -81,7 +81,7 @@ def test_zeros_initialization_sets_all_parameters_to_zero() -> None:
     assert all((p == 0).all() for p in make_network("zeros").parameters())
 
 
-@pytest.mark.parametrize("kind", INITIALISATIONS)
+@pytest.mark.parametrize("kind", INITIALIZATIONS)
 def test_initialization_with_same_seed_repeats(kind: str) -> None:
     a, b, c = make_network(kind).state_dict(), make_network(kind).state_dict(), make_network(kind, seed=1).state_dict()
     assert all(torch.equal(a[name], b[name]) for name in a)
@@ -91,7 +91,7 @@ def test_initialization_with_same_seed_repeats(kind: str) -> None:
 
 def test_tied_embedding_is_initialized_as_an_embedding() -> None:
     net = LSTM(LSTM.Config(width=WIDTH, tied=True), Vocabulary(SIZE, 0))
-    INITIALISATIONS["xavier"](net, SCALE)
+    INITIALIZATIONS["xavier"](net, SCALE)
     assert net.embedding.weight.std().item() == pytest.approx(SCALE, rel=0.05)
 
 

@@ -201,7 +201,7 @@ def test_averaging_runs_with_other_labels_is_rejected(runs: Path, tmp_path: Path
         "bert/finetune", runs / "ahead-lm", str(data), tmp_path / "o", changes=["phase.0.steps=1"], device="cpu"
     )
     ahead, other = load(runs / "ahead", device="cpu"), load(tmp_path / "o", device="cpu")
-    with pytest.raises(NextwordError, match="2 classes"):
+    with pytest.raises(NextwordError, match="crimson"):
         AveragedClassifier([ahead, other])
     with pytest.raises(NextwordError, match="ahead-lm"):
         AveragedClassifier([ahead, load(runs / "ahead-lm", device="cpu")])
