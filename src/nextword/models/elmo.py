@@ -16,8 +16,8 @@ Differences from the LSTM (rnn.py):
 
 `encode` concatenates both models: h_{k,0} = [x_k; x_k] and h_{k,j} = [forward; backward] of each layer j, to be mixed
 by a task (layers/scalar_mix.py). `hidden`, `step` and `score` are the forward model; `backward_model()` is the other
-one, over reversed texts; `both` runs the two side by side, for training. The model reads any word, but predicts only the
-first `output_words` of the vocabulary; the others count as unknown (layers/output/char.py). Dropout is applied to each
+one, over reversed texts; `both` runs the two side by side, for training. The model reads any word, but predicts only
+the first `output_words` of the vocabulary; the others count as unknown (layers/output/char.py). Dropout is applied to each
 layer's input and to the last layer's output.
 """
 
@@ -151,7 +151,8 @@ class ELMo(CausalNetwork):
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         """[x; x], and [forward; backward] of each layer: (B, T, 2 · width) each. Rows are padded at their end.
 
-        Both models continue from a given state, as in the authors' code, although the backward one has read another text.
+        Both models continue from a given state, as in the authors' code, although the backward one has read another
+        text.
         """
         x = self.embed(inputs).transpose(0, 1)  # (T, B, width)
         token_mask = None if inputs.token_mask is None else inputs.token_mask.t()

@@ -63,7 +63,8 @@ class T5Config:
         check_sizes(self)
         if self.distance_buckets % 4:
             raise InvalidSetting(
-                f"[model] distance_buckets = {self.distance_buckets} must be a multiple of 4: half for each direction, and half of those logarithmic.",
+                f"[model] distance_buckets = {self.distance_buckets} must be a multiple of 4: half of them "
+                "for each direction, and half of those logarithmic.",
                 key="model.distance_buckets",
                 value=self.distance_buckets,
             )
