@@ -17,8 +17,8 @@ Differences from the LSTM (rnn.py):
 `encode` concatenates both models: h_{k,0} = [x_k; x_k] and h_{k,j} = [forward; backward] of each layer j, to be mixed
 by a task (layers/scalar_mix.py). `hidden`, `step` and `score` are the forward model; `backward_model()` is the other
 one, over reversed texts; `both` runs the two side by side, for training. The model reads any word, but predicts only
-the first `output_words` of the vocabulary; the others count as unknown (layers/output/char.py). Dropout is applied to each
-layer's input and to the last layer's output.
+the first `output_words` of the vocabulary; the others count as unknown (layers/output/char.py). Dropout is applied to
+each layer's input and to the last layer's output.
 """
 
 from __future__ import annotations

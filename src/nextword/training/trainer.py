@@ -209,7 +209,7 @@ class Trainer:
         self.save("")  # so that a run killed early is not timed again
 
     def retime(self) -> None:
-        """Correct a budget in minutes once the machine's pace is known better, then save the number of steps for good."""
+        """Correct a budget in minutes once the machine's pace is known, then save the number of steps for good."""
         if self.is_budget_final or self.steps_done < max(RETIME_FRACTION * self.total_steps, 5):
             return
         spent, budget = self.seconds(), 60 * self.phase.minutes
