@@ -21,7 +21,7 @@ Js = Callable[..., Any]
 def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_cove_data(tmp_path_factory.mktemp("cove") / "place")
     vectors = folder / "vectors.txt"
-    model = f"model={{ vectors='{vectors}', vector_width={WIDTH}, encoder=32, width=32, output_words={WRITTEN} }}"
+    model = f"model={{ vectors='{vectors}', vector_width={WIDTH}, encoder_width=32, width=32, output_words={WRITTEN} }}"
     own = [f"tokenizer.size={WRITTEN}", model, "phase.0.steps=60"]
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NEXTWORD_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))

@@ -53,7 +53,7 @@ def test_transfer_on_two_files_predicts_labels_of_each(cli: Cli, js: Js, place: 
     assert "'taste'" in wrong
     item = ["transfer", "bert/finetune", "--from", place / "bert", "--data", place / "color.csv"]
     js(*item, "--set", "phase.0.steps=1", "--out", tmp_path / "one")
-    assert "--task x" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
+    assert "--task" in cli("predict", tmp_path / "one", "-", "--task", "x", stdin="a\n", fails=True).stderr
 
 
 def test_transfer_on_catalog_tasks_writes_one_submission(js: Js, place: Path, tmp_path: Path) -> None:

@@ -115,11 +115,11 @@ def test_predict_reads_a_piped_table_like_a_file(cli: Cli, output: Any, place: P
     [
         (
             "text\nthe red house, and a blue one\n",
-            "line 2 has 2 columns .* The first line, 'text'",
+            "line 2: 2 columns .* The first line, 'text'",
         ),
         (
             "n;text\n1;the red house; a blue one\n",
-            "line 2 has 3 columns .* The first line, 'n;text'",
+            "line 2: 3 columns .* The first line, 'n;text'",
         ),
         ('[{"text": "the red house"}]', "jq -c '.[]' | nextword"),
     ],

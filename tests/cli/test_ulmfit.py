@@ -165,7 +165,7 @@ def test_transfer_from_run_of_other_direction_fails(cli: Cli, place: Path, tmp_p
         (*third, "--from", place / "own-ahead", *sets("model.backward=true")),
     ):
         message = " ".join(cli(*words, fails=True).stderr.split())
-        assert "--set model.backward=false" in message
+        assert "model.backward" in message
         assert not (tmp_path / "x").exists()
     back = (*third, "--from", place / "own-back", *sets("model.backward=false"))
     assert "--set model.backward=true" in " ".join(cli(*back, fails=True).stderr.split())

@@ -114,7 +114,7 @@ def test_graph_steps_give_losses_of_eager_steps(model: dict[str, Any], tmp_path:
     """Also with dropout: a replay draws from the same random numbers, and as many, as the step would."""
     losses, weights = [], []
     for graphs in (False, True):
-        found = make_trainer(tmp_path / str(graphs), model, graphs=graphs)
+        found = make_trainer(tmp_path / str(graphs), model, cuda_graphs=graphs)
         losses.append(steps(found, 50))
         weights.append(tensors(found))
         assert shapes_repeat(found) == graphs
@@ -126,7 +126,7 @@ def test_graph_steps_give_losses_of_eager_steps(model: dict[str, Any], tmp_path:
 def test_graph_steps_in_bf16_give_losses_of_eager_steps(tmp_path: Path) -> None:
     losses = []
     for graphs in (False, True):
-        found = make_trainer(tmp_path / str(graphs), MODEL, graphs=graphs, precision="bf16")
+        found = make_trainer(tmp_path / str(graphs), MODEL, cuda_graphs=graphs, precision="bf16")
         losses.append(steps(found, 40))
     torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=2e-2, atol=0.1)
 
@@ -137,7 +137,7 @@ def test_graph_steps_with_uncaptured_optimizer_give_losses_of_eager_steps(
 ) -> None:
     losses = []
     for graphs in (False, True):
-        found = make_trainer(tmp_path / str(graphs), {**MODEL, **NONE}, graphs=graphs, optimizer=optimizer)
+        found = make_trainer(tmp_path / str(graphs), {**MODEL, **NONE}, cuda_graphs=graphs, optimizer=optimizer)
         losses.append(steps(found, 60))
         assert shapes_repeat(found) == graphs
     torch.testing.assert_close(torch.tensor(losses[1]), torch.tensor(losses[0]), rtol=1e-3, atol=0.05)

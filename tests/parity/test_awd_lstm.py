@@ -120,7 +120,7 @@ class Twin:
 
     def core(self, x: list[Tensor], memory: Any, *w: Tensor) -> tuple[list[Tensor], Any]:
         out = []
-        if self.c.core == "gru":
+        if self.c.cell == "gru":
             (h,) = memory
             for x_t in x:
                 rx, zx, nx = (x_t @ w[0].T + w[2]).chunk(3, 1)
@@ -143,8 +143,8 @@ class Twin:
     [
         {},
         {"tied": False},
-        {"core": "gru"},
-        {"core": "qrnn"},
+        {"cell": "gru"},
+        {"cell": "qrnn"},
         {"cell": "qrnn", "layers": 1, "tied": False},
         {"input_weight_dropout": 0.3},
         {"layers": 1},
@@ -293,7 +293,7 @@ def test_recipe_equals_original_settings(name: str, rows: int, input: float, bet
         0.4,
     )
     assert (config.weight_dropout, config.input_weight_dropout) == (0.5, 0)
-    assert (phase.objective["activation"], phase.objective["temporal"]) == (2, 1)
+    assert (phase.objective["activation_penalty"], phase.objective["temporal_penalty"]) == (2, 1)
     assert (phase.batches["kind"], phase.batches["rows"], phase.batches["length"]) == ("variable", rows, 70)
     assert phase.optimizer == {"kind": "nt-asgd", "rate": 30.0, "weight_decay": 1.2e-6, "patience": 5}
     assert (phase.clip, phase.epochs) == (0.25, epochs)

@@ -392,7 +392,7 @@ def losses(found: Trainer, steps: int) -> Tensor:
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_graph_steps_give_losses_of_eager_steps(model: dict[str, Any], precision: str, tmp_path: Path) -> None:
     plain, recorded = (
-        make_trainer(tmp_path / str(graphs), model, graphs=graphs, precision=precision) for graphs in (False, True)
+        make_trainer(tmp_path / str(graphs), model, cuda_graphs=graphs, precision=precision) for graphs in (False, True)
     )
     loose = {"rtol": 2e-2, "atol": 0.1} if precision == "bf16" else {"rtol": 1e-3, "atol": 1e-2}
     torch.testing.assert_close(losses(recorded, 40), losses(plain, 40), **loose)
@@ -404,7 +404,7 @@ def test_graph_steps_give_losses_of_eager_steps(model: dict[str, Any], precision
 def test_weight_dropout_in_captured_graph_draws_new_masks(tmp_path: Path) -> None:
     """One batch replayed at rate 0 from the same state loses something else each time; without dropout, the same."""
     for dropped in (0.0, 0.5):
-        found = make_trainer(tmp_path / str(dropped), {**MODEL, **QUIET, "weight_dropout": dropped}, graphs=True)
+        found = make_trainer(tmp_path / str(dropped), {**MODEL, **QUIET, "weight_dropout": dropped}, cuda_graphs=True)
         batch = dataclasses.replace(next(found.batches()), reset_state=True, scale=0.0)
         out = []
         for _ in range(5):  # as usual, recorded and replayed, then replayed

@@ -83,11 +83,11 @@ def predict(
 ) -> None:
     """Predict a label, a number, tags or an answer for every example of a file.
 
-    The output is the input table with a column `predicted` and a column p(LABEL) for each label. If the file
-    has gold labels, scores are printed, too. In plain lines, a tab separates the two texts of a pair. A tagger reads one
-    sentence or one word per line. Question answering reads the columns question and context; multiple choice reads context, question, choice0,
-    choice1 and so on. With --labels or --examples, a language model without a task head chooses the most likely label
-    (zero-shot or few-shot).
+    The output is the input table with a column `predicted` and a column p(LABEL) for each label. If the file has gold
+    labels, scores are printed, too. In plain lines, a tab separates the two texts of a pair. A tagger reads one
+    sentence or one word per line. Question answering reads the columns question and context; multiple choice reads
+    context, question, choice0, choice1 and so on. With --labels or --examples, a language model without a task head
+    chooses the most likely label (zero-shot or few-shot).
 
     [dim]Examples[/]
       nextword predict runs/bert-reviews new.csv --out labeled.csv
