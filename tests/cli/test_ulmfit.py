@@ -168,7 +168,7 @@ def test_transfer_from_run_of_other_direction_fails(cli: Cli, place: Path, tmp_p
         assert "model.backward" in message
         assert not (tmp_path / "x").exists()
     back = (*third, "--from", place / "own-back", *sets("model.backward=false"))
-    assert "--set model.backward=true" in " ".join(cli(*back, fails=True).stderr.split())
+    assert "model.backward" in " ".join(cli(*back, fails=True).stderr.split())
 
 
 def test_backward_model_can_be_evaluated_but_not_generate(cli: Cli, js: Js, place: Path) -> None:
