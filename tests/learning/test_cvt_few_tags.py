@@ -54,7 +54,7 @@ def accuracy(folder: Path, out: Path, unlabeled: str) -> float:
     """On sentences in which nothing but the noun says what it is."""
     changes = [
         "task.train_fraction=0.01",
-        f"phase.0.objective={{kind='cross_view', unlabeled='{unlabeled}', sentences=3000, dropout=0.1}}",
+        f"phase.0.objective={{kind='cross_view', unlabeled='{unlabeled}', max_sentences=3000, dropout=0.1}}",
         "model.vector_width=24",
         "model.filters=[[2, 8]]",
         "model.width=24",
