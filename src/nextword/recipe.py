@@ -228,7 +228,7 @@ def _build_phase(table: Mapping[str, Any], name: str) -> Phase:
     known = [f.name for f in fields(Phase)]
     for key in settings:
         if key not in known:
-            raise unknown("key", key, known, where=f"{name}: in a phase,")
+            raise unknown("key", key, known, where=f"{name}: [[phase]]")
     check_types(settings, Phase, f"{name}: in a phase")
     try:
         return Phase(**settings)

@@ -285,7 +285,7 @@ def build_config(recipe: Recipe) -> Any:
     known = [field.name for field in dataclasses.fields(cls.Config)]
     for key in recipe.model:
         if key not in known:
-            raise unknown("key", key, known, where=f"{recipe.name}: in [model] of '{recipe.slug}',")
+            raise unknown("key", key, known, where=f"{recipe.name}: [model] of '{recipe.slug}'")
     check_types(recipe.model, cls.Config, f"{recipe.name}: in [model]")
     return cls.Config(**recipe.model)
 
