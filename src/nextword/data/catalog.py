@@ -1,9 +1,9 @@
 """The catalog of named data sets (catalog.toml): finding, installing and downloading them.
 
-A data set is searched in the data home (`$NEXTWORD_HOME/data`, by default `~/.local/share/nextword/data`), then in each
-folder of `$NEXTWORD_DATA`. `nextword data NAME --install PATH` installs a local copy into the data home, and
-`--download` fetches it from its owner. File names and checksums are verified before anything is installed, and
-installing is atomic.
+A data set is searched in the data home (`$NEXTWORD_HOME/data`, by default `~/.local/share/nextword/data`) and in each
+folder of `$NEXTWORD_DATA`. `nextword data NAME --install PATH` installs a local copy, and `--download` fetches it from
+its owner: into the first folder of `$NEXTWORD_DATA`, or into the data home if `$NEXTWORD_HOME` is set or neither is.
+File names and checksums are verified before anything is installed, and installing is atomic.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Entry:
 
     def find_folder(self) -> Path | None:
         """Return the first folder on this machine that has at least one split; None if there is none."""
-        for home in (data_home(), *shared_folders()):
+        for home in data_folders():
             for name in (self.name, *self.aliases):
                 folder = home / name
                 if folder.is_dir() and self.locate(folder):
@@ -124,6 +124,17 @@ def data_home() -> Path:
 def shared_folders() -> list[Path]:
     """Return the further folders of data sets listed in `$NEXTWORD_DATA`."""
     return [Path(p).expanduser() for p in os.environ.get("NEXTWORD_DATA", "").split(os.pathsep) if p]
+
+
+def install_home() -> Path:
+    """Return the folder that new data sets are written to."""
+    shared = shared_folders()
+    return shared[0] if shared and not os.environ.get("NEXTWORD_HOME") else data_home()
+
+
+def data_folders() -> list[Path]:
+    """Return the folders of data sets in the order of search: new data sets come first."""
+    return list(dict.fromkeys((install_home(), data_home(), *shared_folders())))
 
 
 @cache
@@ -165,11 +176,11 @@ Progress = Callable[[int, int | None], None]
 
 
 def install(entry: Entry, source: Path, progress: Progress | None = None) -> Path:
-    """Copy a data set from a folder, a file or an archive into the data home. Return its new folder."""
+    """Copy a data set from a folder, a file or an archive into `install_home()`. Return its new folder."""
     source = source.expanduser()
     if not source.exists():
         raise MissingFile(f"{source} does not exist. Give the path of {entry.name}.", path=source)
-    home = data_home()
+    home = install_home()
     try:
         home.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", suffix=".part", dir=home) as scratch:
@@ -244,7 +255,7 @@ def download(entry: Entry, progress: Progress | None = None) -> Path:
     if not entry.get:
         message = f"{entry.name} has no direct download. Get it from {entry.home}, then: nextword data {entry.name}"
         raise Unsupported(f"{message} --install PATH.", ability="download")
-    folder = data_home() / ".downloads" / entry.name
+    folder = install_home() / ".downloads" / entry.name
     folder.mkdir(parents=True, exist_ok=True)
     files = []
     for item in entry.get:

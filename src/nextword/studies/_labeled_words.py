@@ -31,7 +31,7 @@ from xml.etree.ElementTree import Element, ParseError, iterparse
 import numpy as np
 
 from nextword.core.errors import DataError
-from nextword.data.catalog import data_home, find_entry, shared_folders
+from nextword.data.catalog import data_folders, find_entry
 from nextword.data.corpus import Corpus
 from nextword.data.files import read_lines
 from nextword.data.segmentation import sentence_spans
@@ -107,7 +107,7 @@ class Context(NamedTuple):
 
 def find_senseval() -> Path | None:
     """The zip, or a folder of .pos files; None if it is not on this machine."""
-    for home in (data_home(), *shared_folders()):
+    for home in data_folders():
         for name in ZIPS:
             if (home / name).is_file():
                 return home / name

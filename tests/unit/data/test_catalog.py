@@ -15,7 +15,17 @@ import pytest
 
 from nextword.core.errors import DataError, MissingFile, Unsupported
 from nextword.data import catalog as module
-from nextword.data.catalog import KINDS, Download, catalog, data_home, download, find_entry, install
+from nextword.data.catalog import (
+    KINDS,
+    Download,
+    catalog,
+    data_folders,
+    data_home,
+    download,
+    find_entry,
+    install,
+    install_home,
+)
 from nextword.data.filters.decontaminate import count_leaks
 from nextword.data.opening import open_corpus
 from tests.support.errors import raises
@@ -47,6 +57,16 @@ def test_entry_is_complete(entry: module.Entry) -> None:
         assert re.fullmatch(r"[0-9a-f]{64}", known)
     names = {name for alternatives in entry.layout.values() for group in alternatives for name in group.split(" + ")}
     assert set(entry.sha256) <= names
+
+
+def test_install_home_is_the_first_shared_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NEXTWORD_DATA", os.pathsep.join(map(str, (tmp_path / "a", tmp_path / "b"))))
+    assert install_home() == data_home()  # the tests set NEXTWORD_HOME, which says where
+    monkeypatch.delenv("NEXTWORD_HOME")
+    assert install_home() == tmp_path / "a"
+    assert data_folders()[0] == tmp_path / "a"
+    monkeypatch.delenv("NEXTWORD_DATA")
+    assert install_home() == data_home()
 
 
 def test_find_entry_by_name_and_alias() -> None:

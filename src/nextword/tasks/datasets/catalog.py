@@ -16,7 +16,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from nextword.core.errors import MissingFile, NextwordError, UnknownName, did_you_mean
-from nextword.data.catalog import Entry, data_home, find_entry, shared_folders
+from nextword.data.catalog import Entry, data_folders, find_entry
 from nextword.data.text_to_text import is_tasks
 from nextword.tasks.datasets import glue, multiple_choice, nli, text_classification
 from nextword.tasks.datasets.base import Benchmark, catalog_entry_named
@@ -44,13 +44,13 @@ def catalog_entry(benchmark: Benchmark) -> Entry | None:
 
 
 def locate_benchmark(benchmark: Benchmark) -> Path:
-    """Find the folder of a benchmark's files: in the data home, then in each folder of $NEXTWORD_DATA."""
+    """Find the folder of a benchmark's files: in the data home or in a folder of $NEXTWORD_DATA."""
     if benchmark.catalog:
         return catalog_entry_named(benchmark.catalog).require_folder()
     glue_entry = catalog_entry(benchmark)
     aliases = (glue_entry.name, *glue_entry.aliases) if glue_entry else ()
     names = dict.fromkeys((f"glue/{benchmark.name}", f"GLUE/{benchmark.name}", benchmark.name, *aliases))
-    folders = [home / name for home in (data_home(), *shared_folders()) for name in names]
+    folders = [home / name for home in data_folders() for name in names]
     for folder in folders:
         if any((folder / file).is_file() for file in benchmark.files):
             return folder
