@@ -415,6 +415,7 @@ def convert(
     *,
     changes: Sequence[str] = (),
     to: str = "",
+    tokenizer: str | Path = "",
     on_progress: OnProgress = _ignore,
 ) -> Conversion:
     """Convert a run to another format, or another format to a run: Hugging Face, ARPA, word vectors, int8.
@@ -423,14 +424,15 @@ def convert(
         nextword.convert("runs/ngram", "model.arpa")
 
     The formats are recognized by the content of `source` and the name of `target`, or given by `to`. A new run folder
-    gets a model card.
+    gets a model card. `tokenizer` is a run or a tokenizer file, for an ARPA file of subwords or a Hugging Face folder
+    without its own.
     """
     from nextword.conversion import convert as convert_files
     from nextword.conversion import is_run
     from nextword.model_card import write_card
     from nextword.run_folder import RunFolder
 
-    result = convert_files(source, target, changes, on_progress, to)
+    result = convert_files(source, target, changes, on_progress, to, tokenizer)
     if is_run(result.target):
         write_card(RunFolder.open(result.target))
     return result

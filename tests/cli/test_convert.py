@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from nextword.conversion import convert
-from nextword.conversion.arpa import spell_tokens
+from nextword.conversion.arpa import spell_text, spell_tokens, tokenizer_beside
 from nextword.lm.loading import load
 from nextword.ngrams.arpa import read_arpa
 from nextword.ngrams.layouts import open_layout
+from nextword.tokenizers.subwords import names_of
 
 from .conftest import BY_HAND, Cli, contents
 
@@ -139,6 +140,7 @@ def test_written_arpa_read_by_kenlm_gives_equal_scores(
     names, changed = spell_tokens(lm.tokenizer, 1)
     assert {names[id].rstrip("0123456789") for id in changed} == {"<s>#", "</s>#", "<UNK>#"}
     assert "3 words" in result["notes"][0]
+    assert tokenizer_beside(tmp_path / name).is_file()  # without it, the plain names would be lost
     for line in lines_of(data):
         ids = lm.tokenizer.encode(line + "\n").ids
         spelled = [names[id] if id else "unheard-of" for id in ids[:-1]]
@@ -148,14 +150,14 @@ def test_written_arpa_read_by_kenlm_gives_equal_scores(
 def test_arpa_round_trip_keeps_every_probability(cli: Cli, js: Js, words: Path, data: Path, tmp_path: Path) -> None:
     cli("convert", words, tmp_path / "a.arpa")
     cli("convert", tmp_path / "a.arpa", tmp_path / "run")
-    assert js("convert", tmp_path / "run", tmp_path / "b.arpa")["notes"] == []
+    cli("convert", tmp_path / "run", tmp_path / "b.arpa")
     trie, names = read_arpa(tmp_path / "a.arpa")
     again, same = read_arpa(tmp_path / "b.arpa")
     assert same == names
     for level, other in zip(trie.levels, again.levels, strict=True):
         np.testing.assert_array_equal(level.words, other.words)
         np.testing.assert_allclose(level.log_probs, other.log_probs, rtol=1e-6, atol=3e-8)
-    plain = "\n".join(line for line in lines_of(data) if "<" not in line) + "\n"
+    plain = "\n".join(lines_of(data)) + "\n"
     assert load(tmp_path / "run").score(plain).nats == pytest.approx(load(words).score(plain).nats, rel=1e-6)
 
 
@@ -177,7 +179,8 @@ def test_written_arpa_of_subwords_read_by_kenlm_gives_equal_scores(
         asked = ("--set", f'tokenizer={{kind="{kind}"{size}}}', "--set", "model.order=4")
         cli("train", "ngram/tiny", "--data", data, "--out", run, *asked)
     notes = js("convert", run, tmp_path / "out.arpa")["notes"]
-    assert "Ġthe" in notes[-1]
+    assert "Ġthe" in notes[-2]
+    assert "out.tokenizer.json" in notes[-1]
     lm, peer = load(run), kenlm.Model(str(tmp_path / "out.arpa"))
     tokenizer: Any = lm.tokenizer
     boundary = tokenizer.begin if tokenizer.end is None else tokenizer.end
@@ -188,9 +191,72 @@ def test_written_arpa_of_subwords_read_by_kenlm_gives_equal_scores(
     assert [names[tokenizer.special[name]] for name in unknown] == ["<unk>"] * len(unknown)
     for text in [*lines_of(data), "a  b\tc\r\n\n d", "\x00\x7f ¡", "<s> <unk> </s>"]:
         ids = tokenizer.encode(text).ids
-        spelled = [names[id] for id in ids]
+        spelled = spell_text(tokenizer, text).split()
+        assert spelled == [names[id] for id in ids]
         nats = lm.token_nats([np.append(ids, boundary)])[0]
         np.testing.assert_allclose(-nats, scores(peer, spelled), rtol=1e-6, atol=1e-5, err_msg=text)
+    cli("convert", tmp_path / "out.arpa", tmp_path / "again")  # with the tokenizer next to the file
+    again = load(tmp_path / "again")
+    for text in lines_of(data):
+        ids = tokenizer.encode(text).ids
+        assert again.tokenizer.encode(text).ids.tolist() == ids.tolist()
+        np.testing.assert_allclose(again.token_nats([ids])[0], lm.token_nats([ids])[0], rtol=1e-6, atol=1e-6)
+
+
+def test_arpa_of_subwords_is_read_with_a_given_tokenizer(
+    cli: Cli, js: Js, bpe: Path, data: Path, tmp_path: Path
+) -> None:
+    cli("convert", bpe, tmp_path / "out.arpa.gz")
+    tokenizer_beside(tmp_path / "out.arpa.gz").rename(tmp_path / "elsewhere.json")
+    bare = js("convert", tmp_path / "out.arpa.gz", tmp_path / "bare")
+    assert "--tokenizer" in bare["warnings"][0]
+    (tmp_path / "text.txt").write_text("castle river castle\n" * 30)  # each an <unk> of log10 p = -100
+    assert "--tokenizer" in js("evaluate", tmp_path / "bare", "--data", tmp_path / "text.txt")["notes"][0]
+    printed = cli("evaluate", tmp_path / "bare", "--data", tmp_path / "text.txt").stdout
+    assert max(map(len, printed.splitlines()[:8])) <= 90
+    listed = cli("runs", "--folder", tmp_path).stdout
+    assert max(map(len, listed.splitlines())) <= 120 + len(str(tmp_path))
+    for given in (bpe, tmp_path / "elsewhere.json"):
+        target = tmp_path / f"from-{given.stem}"
+        assert js("convert", tmp_path / "out.arpa.gz", target, "--tokenizer", given)["warnings"] == []
+        assert js("evaluate", target, "--data", data / "test.txt")["bits_per_byte"] == pytest.approx(
+            js("evaluate", bpe, "--data", data / "test.txt")["bits_per_byte"], rel=1e-6
+        )
+
+
+def test_arpa_of_another_tokenizer_is_rejected(cli: Cli, bpe: Path, words: Path, by_hand: Path, tmp_path: Path) -> None:
+    cli("convert", bpe, tmp_path / "out.arpa")
+    assert (
+        "--tokenizer"
+        in cli("convert", tmp_path / "out.arpa", tmp_path / "run", "--tokenizer", words, fails=True).stderr
+    )
+    assert not (tmp_path / "run").exists()
+    cli("convert", by_hand, tmp_path / "run")
+    assert (
+        "own tokenizer" in cli("convert", tmp_path / "run", tmp_path / "x.arpa", "--tokenizer", bpe, fails=True).stderr
+    )
+
+
+def test_arpa_in_the_spelling_of_the_tokenizer_itself_is_read(cli: Cli, data: Path, tmp_path: Path) -> None:
+    """lmplz estimates on the output of spm_encode, whose pieces begin with ▁; what it lacks gets the p of <unk>."""
+    asked = ("--set", 'tokenizer={kind="unigram", size=120}', "--set", "model.order=2")
+    cli("train", "ngram/tiny", "--data", data, "--out", tmp_path / "run", *asked)
+    tokenizer: Any = load(tmp_path / "run").tokenizer
+    pieces = {name: id for name, id in names_of(tokenizer.library).items() if id not in tokenizer.special.values()}
+    a = next(name for name in pieces if name.startswith("▁") and len(name) > 1)
+    b = next(name for name in pieces if "▁" not in name)
+    text = BY_HAND.replace("\ta\t", f"\t{a}\t").replace("\tb\t", f"\t{b}\t").replace("<s> a", f"<s> {a}")
+    (tmp_path / "spm.arpa").write_text(text)
+    cli("convert", tmp_path / "spm.arpa", tmp_path / "again", "--tokenizer", tmp_path / "run")
+    other = next(id for name, id in pieces.items() if name not in (a, b))
+    nats = load(tmp_path / "again").token_nats([np.array([pieces[a], pieces[b], other, tokenizer.end])])[0]
+    np.testing.assert_allclose(np.exp(-nats), [0.5, 0.2, 0.3, 0.4], atol=1e-5)
+
+
+def test_tokenizer_next_to_an_arpa_file_is_not_overwritten(cli: Cli, bpe: Path, tmp_path: Path) -> None:
+    (tmp_path / "out.tokenizer.json").write_text("mine")
+    assert "overwrites" in cli("convert", bpe, tmp_path / "out.arpa", fails=True).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["out.tokenizer.json"]
 
 
 class Pieces:

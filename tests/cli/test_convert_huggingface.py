@@ -131,9 +131,8 @@ def test_convert_with_a_tokenizer_from_another_folder(cli: Cli, folder: Path, ru
     for name in ("tokenizer.json", "vocab.json", "merges.txt"):
         (folder / name).unlink()
     message = expect_error(cli, folder, tmp_path / "run")
-    assert "tokenizer.load=PATH" in message
-    assert "--set tokenizer.load=PATH" in message
-    cli("convert", folder, tmp_path / "run", "--set", f"tokenizer.load={run / 'tokenizer.json'}")
+    assert "--tokenizer PATH" in message
+    cli("convert", folder, tmp_path / "run", "--tokenizer", run)
     assert load(tmp_path / "run").score("the king").nats == pytest.approx(load(run).score("the king").nats)
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, ProgressDisplay, Quiet, emit_json, print_line, print_notes
+from nextword.cli.console import Json, ProgressDisplay, Quiet, emit_json, print_line, print_notes, print_warnings
 
 
 def convert(
@@ -33,13 +33,18 @@ def convert(
         str,
         typer.Option("--to", help="Format: arpa, huggingface, elmo, word2vec or glove. Default: from TARGET's name."),
     ] = "",
+    tokenizer: Annotated[
+        str,
+        typer.Option(
+            "--tokenizer", metavar="PATH", help="Run or tokenizer file for an ARPA file of subwords or an HF folder."
+        ),
+    ] = "",
     changes: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
             metavar="KEY=VALUE",
-            help="Set model.layout, model.bits, tokenizer.lower, tokenizer.load, arpa.convention, "
-            "huggingface.dtype, vectors.digits.",
+            help="Set model.layout, model.bits, tokenizer.lower, arpa.convention, huggingface.dtype, vectors.digits.",
         ),
     ] = None,
     json: Json = False,
@@ -58,6 +63,7 @@ def convert(
       nextword convert runs/gpt2-small my-gpt2 --to huggingface
       nextword convert runs/gpt2-small my-gpt2 --to huggingface --set huggingface.dtype=bfloat16
       nextword convert kn5.arpa.gz runs/kn5
+      nextword convert bpe.arpa runs/bpe --tokenizer spm.model
       nextword convert lower.arpa runs/lower --set tokenizer.lower=true
       nextword convert runs/ngram-kn5 kn5.arpa
       nextword convert runs/ngram-kn5 runs/small --set model.layout=compact --set model.bits=8
@@ -69,7 +75,9 @@ def convert(
     import nextword
 
     with ProgressDisplay(quiet or json) as display:
-        result = nextword.convert(source, target, changes=changes or (), to=to, on_progress=display.update)
+        result = nextword.convert(
+            source, target, changes=changes or (), to=to, tokenizer=tokenizer, on_progress=display.update
+        )
     if json:
         values = {key: value for key, value in asdict(result).items() if key not in ("facts", "use", "target")}
         emit_json({"source": source, "target": target, **values, **result.facts})
@@ -79,6 +87,7 @@ def convert(
     print_line(f"[green]✓[/] wrote [bold]{escape(target)}[/]: {result.format}, {format_size(result.size)}")
     print_line(_describe_content(result.facts))
     print_notes(result.notes)
+    print_warnings(result.warnings)
     print_line(f"\nTry it:  {escape(result.use)}")
 
 

@@ -320,7 +320,7 @@ def print_translations(result: Result) -> None:
     cells = [_score_with_interval(score) for score in scores.values()]
     print_table(
         [*headings, "target token ppl", "parameters"],
-        [[*cells, f"{result['token_perplexity']:,.2f}", f"{result['parameters']:,}"]],
+        [[*cells, format_number(result["token_perplexity"], 2), f"{result['parameters']:,}"]],
     )
     _print_samples(result["sample"])
     print_notes(f"{METRIC_NAMES[name]}: {score['signature']}" for name, score in scores.items())
@@ -339,7 +339,9 @@ def _print_text_tasks(result: Result) -> None:
         ]
         unread = "" if task["unread"] is None else f"{task['unread']:,}"
         split = f"{task['split']} {task['pairs']:,}"
-        rows.append([task["task"], split, " · ".join(scores) or "–", unread, f"{task['token_perplexity']:,.2f}"])
+        rows.append(
+            [task["task"], split, " · ".join(scores) or "–", unread, format_number(task["token_perplexity"], 2)]
+        )
     print_table(["task", "split", "score", "no answer", "target token ppl"], rows)
     _print_samples(result["sample"])
     if any(task["unread"] for task in tasks):

@@ -28,6 +28,7 @@ from nextword.cli.console import (
     refuse_options,
     save_stdin,
 )
+from nextword.core.io import format_number
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -198,7 +199,10 @@ class _TrainingDisplay(ProgressDisplay):
 
     def _show_validation(self, event: Event) -> None:
         values = event.values
-        loss = f"perplexity {values['perplexity']:,.2f}" if "perplexity" in values else f"loss {values['valid']:.4f}"
+        is_perplexity = "perplexity" in values
+        loss = (
+            f"perplexity {format_number(values['perplexity'], 2)}" if is_perplexity else f"loss {values['valid']:.4f}"
+        )
         bits = f" · {values['valid_bits_per_byte']:.3f} bits/byte" if "valid_bits_per_byte" in values else ""
         mark = " [green]best[/]" if values["best"] else ""
         error_console.print(

@@ -5,6 +5,7 @@ new format is one module and one entry of FORMATS.
 
     convert("kn5.arpa.gz", "runs/kn5")
     convert("runs/kn5", "kn5.arpa")
+    convert("bpe.arpa", "runs/bpe", tokenizer="spm.model")
     convert("runs/kn5", "runs/kn5-small", ["model.layout=compact", "model.bits=8"])
     convert("runs/stars", "runs/stars-small", ["model.bits=8"])
     convert("downloads/gpt2", "runs/gpt2")
@@ -24,8 +25,8 @@ from functools import partial
 from pathlib import Path
 
 from nextword.conversion import arpa, elmo, huggingface, word_vectors
-from nextword.conversion.base import RUN_FORMAT, Conversion, Progress, convert_run, is_run
-from nextword.core.errors import DataError, MissingFile, RunError, Unsupported, unknown
+from nextword.conversion.base import RUN_FORMAT, TOKENIZER_KEY, Conversion, Progress, convert_run, is_run
+from nextword.core.errors import DataError, InvalidSetting, MissingFile, RunError, Unsupported, unknown
 from nextword.ngrams.layouts import MAGIC
 
 
@@ -39,10 +40,13 @@ class Format:
     read: Callable[[Path, Path, Sequence[str], Progress], Conversion]  # file or folder → run folder, with changes
     write: Callable[[Path, Path, Sequence[str], Progress], Conversion]  # run folder → file or folder
     is_folder: bool = False
+    can_take_tokenizer: bool = False  # whether a source may lack its tokenizer
 
 
 FORMATS = (
-    Format("arpa", arpa.NAME, arpa.KNOWN_BY, arpa.is_source, arpa.is_target, arpa.read, arpa.write),
+    Format(
+        "arpa", arpa.NAME, arpa.KNOWN_BY, arpa.is_source, arpa.is_target, arpa.read, arpa.write, can_take_tokenizer=True
+    ),
     *(
         Format(
             key,
@@ -53,6 +57,7 @@ FORMATS = (
             module.read,
             module.write,
             is_folder=True,
+            can_take_tokenizer=module is huggingface,
         )
         for key, module in (("huggingface", huggingface), ("elmo", elmo))
     ),
@@ -81,14 +86,24 @@ def convert(
     changes: Sequence[str] = (),
     progress: Progress | None = None,
     to: str = "",
+    tokenizer: str | Path = "",
 ) -> Conversion:
     """Convert SOURCE to TARGET. The formats follow from the content of SOURCE and the name of TARGET, or from `to`.
 
-    `to` is the key of one of the FORMATS. `changes` are settings such as "model.bits=8".
+    `to` is the key of one of the FORMATS. `changes` are settings such as "model.bits=8". `tokenizer` is a run or a
+    tokenizer file for a SOURCE without one: an ARPA file of subwords, a Hugging Face folder.
     """
     source, target = Path(source), Path(target)
     progress = progress or (lambda label, done, total: None)
     source_format = _detect_source(source)
+    if tokenizer:
+        if source_format is None or not source_format.can_take_tokenizer:
+            raise InvalidSetting(
+                f"{source} has its own tokenizer; --tokenizer is for ARPA files and Hugging Face. Leave it out.",
+                key="tokenizer",
+                value=tokenizer,
+            )
+        changes = [*changes, f"{TOKENIZER_KEY}={tokenizer}"]
     target_format = _requested_target(target, to) if to else _detect_target(target)
     _check_target(target, is_file=target_format is not None and not target_format.is_folder)
     if source_format is None and target_format is None:
@@ -100,9 +115,11 @@ def convert(
         return source_format.read(source, target, changes, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as folder:
-        between = source_format.read(source, Path(folder) / "run", (), progress)
+        reading = [change for change in changes if change.partition("=")[0].strip() == TOKENIZER_KEY]
+        between = source_format.read(source, Path(folder) / "run", reading, progress)
+        changes = [change for change in changes if change not in reading]
         result = target_format.write(between.target, target, changes, progress)
-    return replace(result, notes=between.notes + result.notes)
+    return replace(result, notes=between.notes + result.notes, warnings=between.warnings)
 
 
 def _check_target(target: Path, is_file: bool) -> None:

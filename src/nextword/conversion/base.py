@@ -27,6 +27,7 @@ from nextword.tokenizers.loading import load_tokenizer
 
 RUN_FORMAT = "a run folder"
 LAYOUT_KEYS = ("model.layout", "model.bits")  # what of an n-gram model can change without estimating it again
+TOKENIZER_KEY = "tokenizer.load"  # the path of a tokenizer, for a source that does not come with its own
 COMPLETING_FILES = ("manifest.json", "config.json")  # moved last: they make a folder a run, or a model
 Progress = Callable[[str, float, float | None], None]  # label, done, total
 
@@ -41,6 +42,7 @@ class Conversion:
     facts: dict[str, Any]  # for JSON
     use: str  # a command to try it with
     notes: list[str] = field(default_factory=list)  # for the user
+    warnings: list[str] = field(default_factory=list)  # why the result may be useless
 
 
 # ------------------------------------------------------------------------------------------------ opening runs
@@ -235,6 +237,13 @@ def check_changes(changes: Iterable[str], known: Sequence[str]) -> None:
         if key not in known:
             hint = f"This conversion can change {' and '.join(known)}." if known else "Leave --set out."
             raise unknown("setting", key, known, where=f"--set {change}", hint=hint)
+
+
+def take_tokenizer(changes: Sequence[str]) -> tuple[str, list[str]]:
+    """The path of the tokenizer that is asked for, "" if none is, and the other changes."""
+    by_key = [(change.partition("=")[0].strip() == TOKENIZER_KEY, change) for change in changes]
+    path = last_value([change for is_path, change in by_key if is_path], "").strip("\"'")
+    return path, [change for is_path, change in by_key if not is_path]
 
 
 def last_value(changes: Sequence[str], default: str, allowed: Collection[str] | None = None) -> str:

@@ -38,6 +38,7 @@ from torch import Tensor
 
 from nextword.conversion.base import (
     RUN_FORMAT,
+    TOKENIZER_KEY,
     Conversion,
     OpenedRun,
     Progress,
@@ -51,6 +52,7 @@ from nextword.conversion.base import (
     network_facts,
     open_run,
     read_json,
+    take_tokenizer,
     temporary_folder,
 )
 from nextword.conversion.hf_bert import NAME_MAPS as BERT
@@ -92,12 +94,12 @@ def is_source(path: Path) -> bool:
 
 
 def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
-    check_changes(changes, ("tokenizer.load",))
+    check_changes(changes, (TOKENIZER_KEY,))
     config = read_json(source / "config.json")
     name_map = _find_name_map(config, source)
     settings, notes = name_map.read_settings(config, str(source / "config.json"))
-    tokenizer_path = last_value(changes, "")
-    tokenizer = load_tokenizer(tokenizer_path) if changes else _read_tokenizer(source, config, name_map)
+    tokenizer_path, _ = take_tokenizer(changes)
+    tokenizer = load_tokenizer(tokenizer_path) if tokenizer_path else _read_tokenizer(source, config, name_map)
     tokenizer = _fit_vocabulary(tokenizer, config, source, notes)
     tokenizer = _with_decoder_start(tokenizer, config, source)
     recipe = _make_recipe(name_map, settings, tokenizer, source.name)
@@ -176,14 +178,14 @@ def _read_tokenizer_parts(source: Path, name_map: NameMap) -> Tokenizer:
         raise Unsupported(
             f"{source} has its tokenizer only as {pieces[0].name}, which does not say how case and accents are "
             "treated. Let transformers create a tokenizer.json: "
-            f"AutoTokenizer.from_pretrained('{source}').save_pretrained('{source}'). Or give another tokenizer: --set "
-            "tokenizer.load=PATH.",
+            f"AutoTokenizer.from_pretrained('{source}').save_pretrained('{source}'). Or give another tokenizer: "
+            "--tokenizer PATH.",
             ability="sentencepiece",
         )
     try:
         return _apply_tokenizer_config(load_tokenizer(source), source)
     except NextwordError as error:
-        raise DataError(f"{error} Or give another tokenizer: --set tokenizer.load=PATH.", path=source) from None
+        raise DataError(f"{error} Or give another tokenizer: --tokenizer PATH.", path=source) from None
 
 
 def _apply_tokenizer_config(tokenizer: Tokenizer, source: Path) -> Tokenizer:
@@ -227,7 +229,7 @@ def _fit_vocabulary(tokenizer: Tokenizer, config: Mapping[str, Any], source: Pat
     if not isinstance(rows, int) or rows < len(tokenizer):
         raise DataError(
             f"{source}: the tokenizer has {len(tokenizer):,} tokens, but config.json has vocab_size = {rows!r}. Give "
-            "the network's own tokenizer: --set tokenizer.load=PATH.",
+            "the network's own tokenizer: --tokenizer PATH.",
             path=source,
         )
     if rows > len(tokenizer):
@@ -244,7 +246,7 @@ def _with_decoder_start(tokenizer: Tokenizer, config: Mapping[str, Any], source:
     if not 0 <= start < len(tokenizer):
         raise DataError(
             f"{source / 'config.json'}: decoder_start_token_id = {start}, but there are {len(tokenizer):,} tokens. "
-            "Correct it, or give the network's own tokenizer: --set tokenizer.load=PATH.",
+            "Correct it, or give the network's own tokenizer: --tokenizer PATH.",
             path=source / "config.json",
         )
     return Subwords(tokenizer.library, tokenizer.special, start, tokenizer.end)

@@ -157,6 +157,7 @@ def _zstandard(path: Path) -> Any:
 # ------------------------------------------------------------------------------------------------ infinite numbers
 
 INFINITY = "∞"
+SCIENTIFIC_FROM = 1e7  # a perplexity beyond this says no more than its order of magnitude
 _PERPLEXITIES = ("perplexity", "word_perplexity", "token_perplexity")
 _MAY_BE_INFINITE = ("nats", "bits_per_byte", "bits_per_byte_low", "bits_per_byte_high", *_PERPLEXITIES)
 
@@ -190,7 +191,9 @@ def restore_infinities(result: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def format_number(value: float | None, digits: int) -> str:
-    """Format a number for people: "1,234.57", "∞", or "–" for None."""
+    """Format a number for people: "1,234.57", "3.23e+73" from ten million on, "∞", or "–" for None."""
     if value is None:
         return "–"
-    return INFINITY if value == math.inf else f"{value:,.{digits}f}"
+    if value == math.inf:
+        return INFINITY
+    return f"{value:,.{digits}f}" if value < SCIENTIFIC_FROM else f"{value:.3g}"

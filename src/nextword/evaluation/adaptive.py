@@ -17,6 +17,7 @@ import numpy as np
 
 from nextword.batching.token_stream import prepare
 from nextword.core.errors import DataError, invalid, unknown
+from nextword.core.io import format_number
 from nextword.core.types import LabeledProgress, Progress, ignore_progress
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
@@ -69,7 +70,7 @@ class AdaptiveMethod:
         if len(ids):
             perplexity = float(np.exp(without_cache.mean()))
             self.facts["without_cache"]["token_perplexity"] = perplexity
-            self.notes.append(f"without the cache, token perplexity is {perplexity:,.2f}")
+            self.notes.append(f"without the cache, token perplexity is {format_number(perplexity, 2)}")
         if self.cache.window >= len(ids):
             self.notes.append(f"the cache window of {self.cache.window:,} tokens covers the whole text")
         return nats

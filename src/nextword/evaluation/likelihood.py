@@ -40,6 +40,7 @@ import numpy as np
 
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import invalid
+from nextword.core.io import format_number
 from nextword.core.types import PSEUDO, Progress, Score, ignore_progress
 from nextword.lm.base import TextModel
 from nextword.lm.masked import MaskedLM
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from nextword.evaluation.adaptive import AdaptiveMethod
 
 MIN_TOKENS = 400  # for an interval: fewer tokens make too few blocks
+MOSTLY_UNKNOWN = 0.5  # share of unknown words from which on a perplexity means nothing
 UNSPACED_BYTES = 25  # bytes per "word" above which the script must be one without spaces: no word perplexity
 DEFAULT_CONTEXT = 128  # tokens that a masked model reads around the hidden one, including it
 SAMPLE_RANGE = (400, 2000)  # fewest and most hidden tokens by default
@@ -150,7 +152,7 @@ def evaluate_stream(
     if method is not None:
         facts, notes = method.facts, (*method.notes, *notes)
     elif not context and (facts := score_both_directions(lm, stream.ids, score)):
-        backward = f"{facts['backward_perplexity']:,.2f}"
+        backward = format_number(facts["backward_perplexity"], 2)
         note = f"these are the forward model's numbers; the backward model's token perplexity is {backward}"
         notes = (note, *notes)
     low, high = _interval(lm.tokenizer, score, nats, stream.ids)
@@ -247,6 +249,14 @@ def counting_notes(tokenizer: Tokenizer, ids: np.ndarray, nats: np.ndarray) -> t
     for name, id in _unknown(tokenizer).items() if len(ids) else ():
         share = float((np.asarray(ids) == id).mean())
         notes.append(f"words outside the vocabulary are scored as {name} ({100 * share:.1f} % of the tokens)")
+        line_ends = np.isin(ids, list(_line_end(tokenizer).values())).mean()
+        if share > MOSTLY_UNKNOWN * (1 - line_ends):
+            notes.insert(
+                0,
+                "the model does not know most of these words, so the numbers mean little: is the text in the language, "
+                "case and tokenization of the training text? To read an ARPA file with its tokenizer: nextword convert "
+                "FILE RUN --tokenizer PATH",
+            )
     if not tokenizer.lossless:
         notes.append("no bits per byte: this tokenizer does not preserve the whole text")
     num_impossible = int(np.isinf(nats).sum())
@@ -259,7 +269,9 @@ def _describe_impossible(count: int, rest: np.ndarray) -> str:
     has, them = ("token has", "it") if count == 1 else ("tokens have", "them")
     note = f"{count:,} {has} probability 0"
     perplexity = Score(float(rest.sum()), len(rest), words=0, bytes=0).token_perplexity()
-    return note if perplexity is None else f"{note}; without {them}, token perplexity is {perplexity:,.2f}"
+    if perplexity is None:
+        return note
+    return f"{note}; without {them}, token perplexity is {format_number(perplexity, 2)}"
 
 
 def _line_end(tokenizer: Tokenizer) -> dict[str, int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import html
 import math
 
+from nextword.core.io import format_number
+
 # Show control characters as their Unicode pictures (U+2400 …), drop C1 controls, replace lone surrogates.
 _VISIBLE = {c: 0x2400 + c for c in range(32) if chr(c) not in "\t\n"} | {0x7F: 0x2421} | dict.fromkeys(range(128, 160))
 _VISIBLE |= dict.fromkeys(range(0xD800, 0xE000), 0xFFFD)
@@ -41,7 +43,7 @@ def format_size(value: float) -> str:
 
 
 def format_perplexity(value: float) -> str:
-    return f"{value:.1f}" if value < 1000 else format_integer(value)
+    return format_number(value, 1 if value < 1000 else 0)
 
 
 def format_duration(seconds: float) -> str:

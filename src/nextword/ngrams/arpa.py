@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +60,20 @@ _TAB, _NEWLINE, _RETURN, _SPACE, _MINUS, _PLUS, _POINT, _ZERO, _SLASH = 9, 10, 1
 # ------------------------------------------------------------------------------------------------ reading
 
 
-def read_arpa(path: Path, progress: Progress = ignore_progress) -> tuple[Trie, list[str]]:
-    """Read a model and its words by id: <unk> 0, the boundary 1 (as `<eos>`), then the others in the file's order."""
-    reader = _ArpaReader(Path(path), progress)
+# Maps the words of a file, by id, to the ids of another vocabulary, and says how many ids that one has. NONE is for an
+# <unk> that it lacks.
+Renumber = Callable[[Sequence[str]], tuple[np.ndarray, int]]
+
+
+def read_arpa(
+    path: Path, progress: Progress = ignore_progress, renumber: Renumber | None = None
+) -> tuple[Trie, list[str]]:
+    """Read a model and its words by id: <unk> 0, the boundary 1 (as `<eos>`), then the others in the file's order.
+
+    `renumber` gives the model the ids of another vocabulary; an id without a word in the file gets the probability of
+    <unk>, as KenLM gives it to a word outside the vocabulary.
+    """
+    reader = _ArpaReader(Path(path), progress, renumber)
     try:
         return reader.read()
     finally:
@@ -72,9 +83,10 @@ def read_arpa(path: Path, progress: Progress = ignore_progress) -> tuple[Trie, l
 class _ArpaReader:
     """Read the text in blocks, and lines that are not n-grams one by one."""
 
-    def __init__(self, path: Path, progress: Progress) -> None:
+    def __init__(self, path: Path, progress: Progress, renumber: Renumber | None) -> None:
         self.file = DecompressedFile(path)
-        self.path, self.progress = path, progress
+        self.path, self.progress, self.renumber = path, progress, renumber
+        self.new_ids = np.zeros(0, NODE)  # by the file's ids, if they are renumbered
         self.buffer = bytearray(_BLOCK)
         self.at = self.end = 0  # the part of the buffer that is not parsed yet
         self.line = 1
@@ -93,9 +105,9 @@ class _ArpaReader:
             words, rows, log_probs, log_backoffs, lines = self._read_section(n, count, table)
             if n == 1:
                 unigrams, names, table = self._build_vocabulary(words, log_probs, log_backoffs, lines)
-                sections.append(unigrams)
+                sections.append(self._renumber_unigrams(unigrams, names))
                 continue
-            n_grams, duplicate = build_section(rows, log_probs, log_backoffs)
+            n_grams, duplicate = build_section(self._renumber_rows(rows, lines), log_probs, log_backoffs)
             if duplicate >= 0:
                 edges = {(BOUNDARY, 0): "<s>", (BOUNDARY, n - 1): "</s>"}
                 spelled = " ".join(edges.get((w, j), names[w]) for j, w in enumerate(rows[duplicate].tolist()))
@@ -106,7 +118,8 @@ class _ArpaReader:
             raise self._error(_quote(line), f"\\end\\, for \\data\\ names no order above {len(counts)}", self.line - 1)
         while self._fill(drop=True):  # so that a compressed file is verified to its end
             pass
-        return build_trie(sections, BOUNDARY, {"arpa": self.path.name}), names
+        boundary = BOUNDARY if self.renumber is None else int(self.new_ids[BOUNDARY])
+        return build_trie(sections, boundary, {"arpa": self.path.name}), names
 
     def _read_header(self) -> list[int]:
         where = "a line \\data\\, with which an ARPA file begins"
@@ -226,6 +239,28 @@ class _ArpaReader:
         probs[[BOUNDARY]] = log_probs[ids == END] if END in ids else -np.inf
         backoffs[[BOUNDARY]] = log_backoffs[ids == BEGIN] if BEGIN in ids else 0
         return Section(np.zeros((0, 1), NODE), probs, backoffs, np.zeros(0, NODE)), names, WordTable(words, ids)
+
+    def _renumber_unigrams(self, unigrams: Section, names: Sequence[str]) -> Section:
+        if self.renumber is None:
+            return unigrams
+        ids, size = self.renumber(names)
+        self.new_ids = ids.astype(NODE)
+        has_id = self.new_ids != NONE
+        log_probs, log_backoffs = (
+            np.full(size, values[0], np.float32) for values in (unigrams.log_probs, unigrams.log_backoffs)
+        )
+        log_probs[self.new_ids[has_id]] = unigrams.log_probs[has_id]
+        log_backoffs[self.new_ids[has_id]] = unigrams.log_backoffs[has_id]
+        return Section(unigrams.rows, log_probs, log_backoffs, unigrams.slots)
+
+    def _renumber_rows(self, rows: np.ndarray, lines: np.ndarray) -> np.ndarray:
+        if self.renumber is None:
+            return rows
+        rows = self.new_ids[rows]
+        if (without_id := (rows == NONE).any(1)).any():
+            line = lines[np.flatnonzero(without_id)[0]]
+            raise self._error("an n-gram with <unk>", "none, since the tokenizer has no unknown token", line)
+        return rows
 
     def _next_line(self, wanted: str, peek: bool = False) -> bytes:
         """The next line that is not blank, stripped."""

@@ -69,6 +69,13 @@ def test_format_number_handles_none_and_infinity() -> None:
     assert [format_number(value, 2) for value in (None, math.inf, 1234.567)] == ["–", "∞", "1,234.57"]
 
 
+@pytest.mark.parametrize("value", [1e7, 3.23423e73, 1e300])
+def test_format_number_of_huge_perplexity_is_short(value: float) -> None:
+    shown = format_number(value, 2)
+    assert len(shown) <= 9
+    assert float(shown) == pytest.approx(value, rel=0.01)
+
+
 def read_all(file: DecompressedFile) -> bytes:
     buffer, size = bytearray(100_000), 0
     while count := file.read_into(memoryview(buffer)[size:]):
