@@ -30,7 +30,7 @@ def bad_files(folder: Path) -> None:
     (folder / "empty.txt").write_bytes(b"")
     (folder / "binary.txt").write_bytes(b"some text\n" + bytes(range(256)) * 50)
     (folder / "latin.txt").write_bytes(b"plain line\n" * 1000 + "un café noir\n".encode("latin-1") * 100)
-    (folder / "utf16.txt").write_bytes("a b c\n".encode("utf-16") * 1000)
+    (folder / "utf16.txt").write_bytes(("a b c\n" * 1000).encode("utf-16")[:-1])
     (folder / "short.txt").write_text("far too short\n")
     (folder / "folder").mkdir()
     (folder / "recipe.toml").write_text("[paper\n")
@@ -50,7 +50,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("empty.txt", ["empty.txt"]),
         ("binary.txt", ["offset 10"]),
         ("latin.txt", ["UTF-8", "0xe9", "offset 11006", "line 1001", "iconv -f windows-1252 -t utf-8"]),
-        ("utf16.txt", ["UTF-16", "iconv"]),
+        ("utf16.txt", ["utf-16", "truncated", "iconv"]),
         ("short.txt", ["short.txt", "14"]),
         ("folder", ["folder"]),
         ("wikitxt-2", ["wikitext-2"]),

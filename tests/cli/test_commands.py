@@ -268,3 +268,21 @@ def test_mistyped_command_line_is_a_usage_error() -> None:
         result = CliRunner().invoke(app, words)
         assert result.exit_code == 2
         assert "Try 'nextword" in result.stderr
+
+
+def test_search_filters_models_data_sets_and_tasks(js: Js, cli: Cli) -> None:
+    assert [row["slug"] for row in js("papers", "--search", "SCHMIDHUBER")] == ["lstm"]  # an author
+    assert "bert" in [row["slug"] for row in js("papers", "--search", "bidirectional transformers")]
+    by_kind = js("data", "--search", "Translation")
+    assert {row["kind"] for row in by_kind} == {"translation"}
+    assert len(by_kind) < len(js("data"))
+    assert {row["name"] for row in js("data", "tasks", "--search", "snli entail")} == {"SNLI"}
+    assert "sst-2" in cli("data", "--search", "sst").stdout
+    for words, command, near in (
+        ("LSMT", ("papers",), "'lstm'"),
+        ("schmidhuber transformer", ("papers",), "1 of 2 words"),
+        ("tanslation", ("data",), "'translation'"),
+        ("qqqqq", ("data", "tasks"), "Leave --search out"),
+    ):
+        assert near in " ".join(cli(*command, "--search", words, fails=True).stderr.split())
+    assert "--search" in cli("data", "ptb", "--search", "ptb", fails=True).stderr

@@ -5,17 +5,18 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, Self
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, Self, TypeVar
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nextword.core.errors import InvalidSetting, NextwordError, unknown
+from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, unknown
 from nextword.core.io import replace_nonfinite
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ console = Console(highlight=False)
 error_console = Console(stderr=True, highlight=False)
 
 P = ParamSpec("P")
+Row = TypeVar("Row")
 UpdateBar = Callable[..., None]  # (done, total=None)
 
 # ------------------------------------------------------------------------------------------------ options
@@ -46,6 +48,7 @@ Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto
 Precision = Annotated[str, typer.Option("--precision", help="Weight precision: fp32, bf16 or int8.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only results and errors.")]
+Search = Annotated[str, typer.Option("--search", metavar="WORDS", help="List only what matches all of these words.")]
 
 
 def refuse_options(options: Mapping[str, object], reason: str) -> None:
@@ -115,6 +118,32 @@ def read_lines(path: str | Path, keep_blank: bool = False) -> list[str]:
     from nextword.data.files import read_lines
 
     return [line.rstrip("\n") for line in read_lines(path) if keep_blank or line.strip()]
+
+
+def search_rows(what: str, words: str, rows: Mapping[str, tuple[str, Row]]) -> list[Row]:
+    """Return the rows in whose text each of the words occurs, ignoring case. Raise if there are none.
+
+    `rows`: name → its searchable text and the row.
+    """
+    from difflib import get_close_matches
+
+    wanted = words.lower().split()
+    texts = {name: f"{name} {text}".lower() for name, (text, _) in rows.items()}
+    matches = [rows[name][1] for name, text in texts.items() if all(word in text for word in wanted)]
+    if matches:
+        return matches
+    counts = {name: sum(word in text for word in wanted) for name, text in texts.items()}
+    unmatched = [word for word in wanted if not any(word in text for text in texts.values())]
+    if not unmatched:
+        names = [name for name, count in counts.items() if count == max(counts.values())]
+        hint = f"The closest, with {max(counts.values())} of {len(wanted)} words: {', '.join(names[:5])}."
+    else:
+        vocabulary = {part for text in texts.values() for part in re.split(r"[^\w-]+", text)}
+        near = [match for word in unmatched for match in get_close_matches(word, vocabulary, 1, 0.7)]
+        names = [name for name, text in texts.items() if any(word in text for word in near)]
+        hint = f"Did you mean {' '.join(near)!r} ({', '.join(names[:5])})?" if near else ""
+    hint = hint or f"Leave --search out to list all {len(rows)}."
+    raise UnknownName(f"No {what} matches {words!r}. {hint}", name=words, known=rows)
 
 
 def save_stdin(data: str) -> str:

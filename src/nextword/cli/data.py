@@ -13,13 +13,17 @@ from nextword.cli.console import (
     Json,
     ProgressDisplay,
     Quiet,
+    Search,
     console,
     emit_json,
     print_columns,
     print_line,
     print_notes,
     print_table,
+    print_warnings,
     progress_bar,
+    refuse_options,
+    search_rows,
     shorten,
 )
 
@@ -40,6 +44,7 @@ def data(
             show_default=False,
         ),
     ] = "",
+    search: Search = "",
     source: Annotated[
         Path | None, typer.Option("--install", metavar="PATH", help="Install it from a folder, file or archive.")
     ] = None,
@@ -68,7 +73,8 @@ def data(
 
     [dim]Examples[/]
       nextword data
-      nextword data tasks
+      nextword data --search sentiment
+      nextword data tasks --search entailment
       nextword data wikitext-2
       nextword data multi30k:en-fr
       nextword data ptb --install Downloads/simple-examples.tgz
@@ -92,10 +98,11 @@ def data(
     if not name and (source or download):
         raise InvalidSetting("Name the data set: nextword data NAME --install PATH, or --download.", key="name")
     if not name:
-        _list_data_sets(json)
+        _list_data_sets(search, json)
     elif name == TASKS and not source and not download and not Path(name).exists():
-        _list_tasks(json)
+        _list_tasks(search, json)
     else:
+        refuse_options({"--search": search}, "--search filters the list of data sets, or `nextword data tasks`.")
         if source or download:
             _install(name, source, quiet)
         _describe(name, json, quiet)
@@ -130,16 +137,20 @@ def _find_entry(name: str) -> Entry | None:
 # ------------------------------------------------------------------------------------------------ lists
 
 
-def _list_data_sets(json: bool) -> None:
+def _list_data_sets(search: str, json: bool) -> None:
     from nextword.data.describe import list_data_sets
 
     rows = list_data_sets()
+    if search:
+        texts = {row["name"]: (f"{row['title']} {row['kind']} {row['license']}", row) for row in rows}
+        rows = search_rows("data set", search, texts)
     if json:
         emit_json(rows)
         return
     cells = []
     for row in rows:
-        counts = " / ".join(f"{row['splits'][s]:,}" if s in row["splits"] else "–" for s in ("train", "valid", "test"))
+        shown = ["all"] if "all" in row["splits"] else ["train", "valid", "test"]
+        counts = " / ".join(f"{row['splits'][s]:,}" if s in row["splits"] else "–" for s in shown)
         place = row["place"] if console.width > WIDE_TERMINAL else "✓"
         sizes = f"{counts} {row['unit']}" if row["splits"] else ""
         installed = f"[green]{place}[/]" if row["place"] else ""
@@ -153,10 +164,14 @@ def _list_data_sets(json: bool) -> None:
     console.print("[dim]All tasks: nextword data tasks[/]")
 
 
-def _list_tasks(json: bool) -> None:
+def _list_tasks(search: str, json: bool) -> None:
     from nextword.evaluation.task_list import list_tasks
 
     rows = list_tasks()
+    if search:
+        keys = ("title", "kind", "metric", "command")
+        texts = {f"{row['name']} {row['command']}": (" ".join(row[key] for key in keys), row) for row in rows}
+        rows = search_rows("task", search, texts)
     if json:
         emit_json(rows)
         return
@@ -201,6 +216,7 @@ def _describe(name: str, json: bool, quiet: bool) -> None:
     for file, result in about.get("checksums", {}).items():
         color = "green" if result == "as known" else "red"
         console.print(f"  sha256     {escape(file)}: [{color}]{result}[/]")
+    print_warnings(about.get("warnings", ()), indent="  ")
     if "sources" in about:
         rows = [
             [escape(row["name"]), f"{row['weight']:.1%}", f"{row['bytes']:,}", f"{row['epochs']:.2f}"]

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, console, emit_json, print_line
+from nextword.cli.console import Json, Search, console, emit_json, print_line, search_rows
 from nextword.core.io import INFINITY
 
 YOUR_TEXT = "your text"  # the data of a recipe that names none
@@ -39,6 +39,7 @@ def papers(
             "recipe's \\[measured] table. Repeatable.",
         ),
     ] = None,
+    search: Search = "",
     json: Json = False,
 ) -> None:
     """List the models: paper, abilities, recipes, reported and measured results.
@@ -46,6 +47,7 @@ def papers(
     [dim]Examples[/]
       nextword papers
       nextword papers lstm
+      nextword papers --search "translation attention"
       nextword papers --record runs/lstm-wikitext2
       nextword papers --record runs/stars --record runs/back-stars
     """
@@ -62,6 +64,8 @@ def papers(
         return
     rows = _list_models()
     if not slug:
+        if search:
+            rows = search_rows("model", search, {row["slug"]: (_searchable(row), row) for row in rows})
         emit_json(rows) if json else _print_models(rows)
         return
     row = next((row for row in rows if row["slug"] == slug), None)
@@ -91,6 +95,11 @@ def _list_models() -> list[dict[str, Any]]:
         ]
         rows.append({**asdict(paper), "can": list(paper.can), "recipes": recipes})
     return rows
+
+
+def _searchable(row: Mapping[str, Any]) -> str:
+    facts = [row["title"], row["authors"], str(row["year"]), *row["can"]]
+    return " ".join([*facts, *(f"{recipe['name']} {recipe['data']}" for recipe in row["recipes"])])
 
 
 def _describe_abilities(can: Sequence[str]) -> str:

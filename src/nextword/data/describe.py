@@ -7,19 +7,26 @@ describe_corpus    one of them, or any text: license, splits, files, checksums, 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from nextword.data.builtin import BUILT_IN, is_installed
-from nextword.data.catalog import Entry, catalog
+from nextword.data.catalog import ALL, Entry, catalog
+from nextword.data.conll import KIND as TAGGING
 from nextword.data.corpus import Corpus, hash_text
+from nextword.data.files import TextStream, format_suffix, is_archive, read_chunks, read_lines
 from nextword.data.filters.decontaminate import count_leaks
 from nextword.data.mixture import MixedText
 from nextword.data.opening import open_corpus, open_entry
 from nextword.data.parallel import BIBLE, VERSIONS, is_parallel, open_parallel, parse
 from nextword.data.parallel_files import ParallelCorpus
+from nextword.data.readers import read
+from nextword.data.squad import read_squad
+from nextword.data.tables import read_rows
 
 BUILT_IN_LICENSES = {"web": "public domain", "kjv": "public domain (Crown rights in the UK)", "python": "PSF License"}
 
@@ -83,12 +90,76 @@ def _describe_entry(name: str, entry: Entry, on_progress: OnProgress) -> dict[st
     files = entry.locate(folder)
     facts["files"] = {split: [str(path.relative_to(folder)) for path in paths] for split, paths in files.items()}
     facts["checksums"] = {file: "as known" if ok else "DIFFERENT" for file, ok in entry.verify(folder).items()}
+    facts["warnings"] = compare_sizes(entry, folder)
     if is_parallel(name) or entry.pair:  # the pairs rather than one side of them as a text
         facts |= _count_pairs(open_parallel(name), on_progress)
     elif entry.is_text:
         corpus = open_entry(entry, folder)
         facts |= {"source": corpus.source, **_count_documents(corpus, on_progress)}
     return facts
+
+
+# ------------------------------------------------------------------------------------------------ published sizes
+
+TOLERANCE = 0.99  # counts differ a little between editions, and by a header line
+
+
+def compare_sizes(entry: Entry, folder: Path) -> list[str]:
+    """Return a warning for each split that has fewer examples than were published."""
+    files = entry.locate(folder)
+    actual = {split: _count_examples(entry, paths) for split, paths in files.items()}
+    published = dict(entry.splits)
+    if ALL in actual and ALL not in published:  # text that is split by position
+        published = {ALL: sum(published.values())}
+    elif "valid" in actual and "valid" not in published:  # GLUE's dev split of MRPC is a part of the published train
+        actual["train"] = _add(actual.get("train"), actual.pop("valid"))
+    name = {ALL: entry.name}
+    return [
+        f"{name.get(split, split)} has {count:,} {entry.unit}, but {published[split]:,} were published: this copy is "
+        f"incomplete or a sample. Get all of it from {entry.home}"
+        for split, count in actual.items()
+        if count is not None and split in published and count < TOLERANCE * published[split]
+    ]
+
+
+def _add(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
+def _count_examples(entry: Entry, paths: Sequence[Path]) -> int | None:
+    """Count what the catalog's `unit` counts; None for formats without one line, row or file per example."""
+    counts = [_count_in_file(entry, path) for path in paths[: 1 if entry.kind == "translation" else None]]
+    known = [count for count in counts if count is not None]
+    return sum(known) if counts and len(known) == len(counts) else None
+
+
+def _count_in_file(entry: Entry, path: Path) -> int | None:
+    if path.is_dir():  # IMDb: one file per review
+        files = sum(1 for _ in path.glob("*.txt"))
+        return files if entry.unit == "reviews" and files else None
+    if is_archive(path) or path.suffix == ".mrg" or entry.name in MULTILINE:
+        return None
+    if entry.kind == "questions":
+        return len(read_squad(path))
+    if entry.kind in (TAGGING, "roles"):
+        blocks = groupby(read_lines(path), lambda line: bool(line.strip()) and not line.startswith("-DOCSTART-"))
+        return sum(is_sentence for is_sentence, _ in blocks)
+    if entry.unit == "bytes":
+        return sum(len(chunk.encode()) for chunk in read_chunks(path))
+    if entry.unit == "tokens":  # words and line ends
+        return sum(len(line.split()) + 1 for line in read_lines(path))
+    if entry.kind == "text" and entry.column is None and entry.unit == "articles":
+        return sum(not document.continues for document in read(path))
+    if format_suffix(path) == ".csv" and entry.name not in TABBED:
+        return sum(bool(row) for _, row in read_rows(path, TextStream(path, legacy=True).lines(), ".csv"))
+    return sum(bool(line.strip()) for line in TextStream(path, legacy=True).lines())
+
+
+MULTILINE = ("cbt",)  # 21 lines per question
+TABBED = ("sts-b",)  # sts-train.csv: tabs, and quotation marks are text
+
+
+# ------------------------------------------------------------------------------------------------ counts
 
 
 def _count_documents(corpus: Corpus, on_progress: OnProgress) -> dict[str, Any]:

@@ -1,6 +1,7 @@
-"""From bytes to text: decompression, archives, UTF-8, lines, JSON lines, TOML, with errors that name the bad line.
+"""From bytes to text: decompression, archives, encodings, lines, JSON lines, TOML, with errors that name the bad line.
 
-Removes the byte-order mark and turns `\\r\\n` into `\\n`; nothing else is changed.
+Text is UTF-8, or UTF-16 with a byte-order mark; tables may also be windows-1252 or gb18030. Removes the byte-order mark
+and turns `\\r\\n` into `\\n`; nothing else is changed.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import codecs
 import io
 import json
 import lzma
+import re
 import sys
 import tarfile
 import tomllib
@@ -30,8 +32,9 @@ STDIN = "-"
 FROM_STDIN = "standard input"
 BLOCK = 1 << 20  # bytes read at a time
 SPREADSHEETS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
-# What spreadsheets write on Windows: Latin-1 plus curly quotes, dashes and €.
-WINDOWS_ENCODING = "windows-1252"
+UTF8, UTF8_WITH_MARK, UTF16 = "utf-8", "utf-8-sig", "utf-16"
+WINDOWS = "windows-1252"  # what spreadsheets write on Windows: Latin-1 plus curly quotes, dashes and €
+CHINESE = "gb18030"
 
 
 def plain_name(path: str | Path) -> str:
@@ -76,42 +79,81 @@ def open_bytes(path: str | Path) -> DecompressedFile | BinaryIO:
     return sys.stdin.buffer if str(path) == STDIN else DecompressedFile(Path(path))
 
 
+class TextStream:
+    """The text of a file: UTF-8, or UTF-16 with a byte-order mark.
+
+    With `legacy`, as tables are read, text that is not UTF-8 is decoded in the encoding of `guess_encoding`.
+    `encoding` is valid once the text has been read; "" means that all of it is ASCII.
+    """
+
+    def __init__(self, path: str | Path, legacy: bool = False) -> None:
+        self.path, self.legacy = path, legacy
+        self.encoding = ""
+
+    def chunks(self) -> Iterator[str]:
+        """Yield chunks of about a megabyte, which end anywhere between two characters."""
+        with open_bytes(self.path) as file:
+            yield from self._decode(iter(lambda: file.read(BLOCK), b""), display_name(self.path))
+
+    def lines(self) -> Iterator[str]:
+        return split_lines(self.chunks())
+
+    def _decode(self, blocks: Iterable[bytes], name: str, member: str = "") -> Iterator[str]:
+        place = f"{member} is " if member else ""
+        decoder: codecs.IncrementalDecoder | None = None  # of another encoding than UTF-8
+        pending, base, lines = b"", 0, 1  # undecoded bytes, their offset, number of the current line
+        held = ""  # a carriage return at the end of a chunk, which may be half of \r\n
+        for block in chain(blocks, [b""]):
+            data = pending + block
+            if base == 0 and not pending:
+                if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+                    self.encoding = UTF16
+                    decoder = codecs.getincrementaldecoder(UTF16)()
+                elif data.startswith(codecs.BOM_UTF8):
+                    self.encoding = UTF8_WITH_MARK
+                    data, base = data[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
+            if b"\0" in data and self.encoding != UTF16:
+                offset = data.index(b"\0")
+                is_spreadsheet = Path(name).suffix.lower() in SPREADSHEETS
+                remedy = (
+                    "Export the spreadsheet as CSV in UTF-8." if is_spreadsheet else "Convert it to plain text first."
+                )
+                problem = f"{place}not text: it has a zero byte at offset {base + offset}."
+                raise bad_data(name, f"{problem} {remedy}", lines + data.count(b"\n", 0, offset))
+            if decoder is None:
+                try:
+                    text, used = codecs.utf_8_decode(data, "strict", not block)
+                    self.encoding = self.encoding or ("" if text.isascii() else UTF8)
+                except UnicodeDecodeError as error:
+                    # All before was ASCII, which is the same in every encoding that is guessed.
+                    guess = guess_encoding(data) if self.legacy and not self.encoding else ""
+                    if not guess:
+                        problem = f"{place}not UTF-8: byte 0x{data[error.start]:02x} at offset {base + error.start}."
+                        command = _iconv_command(name, WINDOWS)
+                        remedy = f"If it comes from Windows or is Latin-1, convert it: {command}"
+                        line = lines + data.count(b"\n", 0, error.start)
+                        raise bad_data(name, f"{problem} {remedy}", line) from None
+                    self.encoding = guess
+                    decoder = codecs.getincrementaldecoder(guess)()
+            if decoder is not None:
+                try:
+                    text, used = decoder.decode(data, not block), len(data)
+                except UnicodeDecodeError as error:
+                    problem = f"{place}neither UTF-8 nor {self.encoding}, in which it begins: {error.reason}."
+                    command = _iconv_command(name, "ENCODING")
+                    line = lines + data.count(b"\n", 0, error.start)
+                    raise bad_data(name, f"{problem} Convert it: {command}", line) from None
+            pending, base, lines = data[used:], base + used, lines + data.count(b"\n", 0, used)
+            text = held + text
+            held = "\r" if block and text.endswith("\r") else ""
+            text = (text[:-1] if held else text).replace("\r\n", "\n")
+            if text:
+                yield text
+
+
 def read_chunks(path: str | Path) -> Iterator[str]:
-    """Yield the text of a file in chunks of about a megabyte, which end anywhere between two characters."""
-    with open_bytes(path) as file:
-        yield from _decode(iter(lambda: file.read(BLOCK), b""), display_name(path))
-
-
-def _decode(blocks: Iterable[bytes], name: str, member: str = "") -> Iterator[str]:
-    """Yield the text of a file, or of a member of an archive."""
-    place = f"{member} is " if member else ""
-    pending, base, lines = b"", 0, 1  # undecoded bytes, their offset, number of the current line
-    held = ""  # a carriage return at the end of a chunk, which may be half of \r\n
-    for block in chain(blocks, [b""]):
-        data = pending + block
-        if base == 0 and not pending:
-            if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-                raise bad_data(name, f"{place}UTF-16; expected UTF-8. Convert it: {_iconv_command(name, 'utf-16')}", 1)
-            if data.startswith(codecs.BOM_UTF8):
-                data, base = data[len(codecs.BOM_UTF8) :], len(codecs.BOM_UTF8)
-        if b"\0" in data:
-            offset = data.index(b"\0")
-            is_spreadsheet = Path(name).suffix.lower() in SPREADSHEETS
-            remedy = "Export the spreadsheet as CSV in UTF-8." if is_spreadsheet else "Convert it to plain text first."
-            problem = f"{place}not text: it has a zero byte at offset {base + offset}."
-            raise bad_data(name, f"{problem} {remedy}", lines + data.count(b"\n", 0, offset))
-        try:
-            text, used = codecs.utf_8_decode(data, "strict", not block)
-        except UnicodeDecodeError as error:
-            problem = f"{place}not UTF-8: byte 0x{data[error.start]:02x} at offset {base + error.start}."
-            remedy = f"If it comes from Windows or is Latin-1, convert it: {_iconv_command(name, WINDOWS_ENCODING)}"
-            raise bad_data(name, f"{problem} {remedy}", lines + data.count(b"\n", 0, error.start)) from None
-        pending, base, lines = data[used:], base + used, lines + data.count(b"\n", 0, used)
-        text = held + text
-        held = "\r" if block and text.endswith("\r") else ""
-        text = (text[:-1] if held else text).replace("\r\n", "\n")
-        if text:
-            yield text
+    """Yield the text of a UTF-8 file in chunks of about a megabyte, which end anywhere between two characters."""
+    return TextStream(path).chunks()
 
 
 def _iconv_command(name: str, encoding: str) -> str:
@@ -121,8 +163,8 @@ def _iconv_command(name: str, encoding: str) -> str:
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """Yield the lines of a file, each with its line end (the last perhaps without)."""
-    return split_lines(read_chunks(path))
+    """Yield the lines of a UTF-8 file, each with its line end (the last perhaps without)."""
+    return TextStream(path).lines()
 
 
 def split_lines(chunks: Iterable[str]) -> Iterator[str]:
@@ -137,6 +179,52 @@ def split_lines(chunks: Iterable[str]) -> Iterator[str]:
             rest += chunk
     if rest:
         yield rest
+
+
+# ------------------------------------------------------------------------------------------------ encodings
+
+_HIGH_RUN = re.compile(rb"[\x80-\xff]+")
+_UTF8_SEQUENCE = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+_CONTROL = re.compile(rb"[\x00-\x08\x0b\x0e-\x1a\x1c-\x1f\x7f]")
+_WESTERN = frozenset({0x80, 0x85, *range(0x91, 0x98), 0x99, *range(0xA0, 0x100)})  # of windows-1252, in real texts
+_COMMON_CHINESE = frozenset(
+    "的一是不了在人有我他这个们中来上大为和国地到以说时要就出会可也你对生能而子那得于着下自之年过发后作里很好没都还看，。、；：？！"
+)
+
+
+def guess_encoding(data: bytes) -> str:
+    """Return the encoding of text that is not UTF-8: windows-1252 or gb18030; "" if it looks like neither.
+
+    In Western text, single letters with accents stand among ASCII; in Chinese text, all bytes are high, in pairs, and
+    a few characters are very frequent. Anything else (Cyrillic, Korean, damaged UTF-8) is for the user to convert.
+    """
+    runs = _HIGH_RUN.findall(data)
+    count = sum(map(len, runs))
+    if _CONTROL.search(data):
+        return ""
+    if _is_chinese(data):
+        return CHINESE
+    if 2 * sum(map(len, _UTF8_SEQUENCE.findall(data))) > count:  # damaged UTF-8
+        return ""
+    try:
+        data.decode(WINDOWS)
+    except UnicodeDecodeError:
+        return ""
+    plausible = sum(byte in _WESTERN for run in runs for byte in run)
+    return WINDOWS if count <= 2 * len(runs) and 10 * plausible >= 9 * count else ""
+
+
+def _is_chinese(data: bytes) -> bool:
+    try:
+        text = codecs.getincrementaldecoder(CHINESE)().decode(data)
+    except UnicodeDecodeError:
+        return False
+    foreign = [letter for letter in text if letter > "\x7f"]
+    chinese = [c for c in foreign if "\u3000" <= c <= "\u9fff" or "\uff00" <= c <= "\uffef"]
+    common = sum(letter in _COMMON_CHINESE for letter in chinese)
+    if 10 * sum("\u3040" <= letter <= "\u30ff" for letter in chinese) > len(chinese):  # kana: Japanese in EUC
+        return False
+    return 10 * len(chinese) >= 9 * len(foreign) and 25 * common >= len(chinese) > 0
 
 
 # ------------------------------------------------------------------------------------------------ archives
@@ -175,7 +263,8 @@ def read_member(path: Path, member: str) -> Iterator[str]:
         stream = archive.open(member) if isinstance(archive, zipfile.ZipFile) else archive.extractfile(member)
         assert stream is not None  # only for members that are no files
         with stream:
-            yield from split_lines(_decode(iter(lambda: stream.read(BLOCK), b""), str(path), member))
+            blocks = iter(lambda: stream.read(BLOCK), b"")
+            yield from split_lines(TextStream(path)._decode(blocks, str(path), member))
 
 
 # ------------------------------------------------------------------------------------------------ JSON lines and TOML

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 from nextword.cli.console import handle_errors
 from nextword.cli.data import data
 from nextword.data.catalog import catalog, data_home
+from nextword.data.describe import compare_sizes
 
 app = typer.Typer()
 app.command()(handle_errors(data))
@@ -68,6 +69,40 @@ def test_data_installs_a_benchmark_by_name(tmp_path: Path) -> None:
     for split in ("train", "dev"):
         (tmp_path / f"{split}.tsv").write_text("sentence\tlabel\nfine \t1\n")
     assert json.loads(run("SST-2", "--install", str(tmp_path), "--json"))["place"] == str(data_home() / "glue-sst-2")
+
+
+def test_install_of_a_part_warns_with_the_published_size(tmp_path: Path) -> None:
+    rows = "".join(f'"{1 + i % 4}","Title {i}","First line\n of text {i}"\n' for i in range(60))
+    for name in ("train.csv", "test.csv"):
+        (tmp_path / name).write_text(rows)
+    result = CliRunner().invoke(app, ["ag-news", "--install", str(tmp_path)])
+    assert result.exit_code == 0
+    shown = " ".join(result.stderr.split())
+    assert "train has 60 articles, but 120,000 were published" in shown
+    assert "test has 60 articles, but 7,600 were published" in shown
+    about = json.loads(run("ag-news", "--json"))
+    assert len(about["warnings"]) == 2
+
+
+@pytest.mark.parametrize("name", ["rte", "mrpc", "subj", "tinyshakespeare"])
+def test_whole_copies_give_no_warning(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = catalog()[name]
+    sizes = {"rte": (2490, 277, 3000), "mrpc": (3668, 408, 1725), "subj": (10_000,), "tinyshakespeare": (1_115_394,)}
+    files = {"subj": ["subj.all"], "tinyshakespeare": ["input.txt"]}.get(name, ["train.tsv", "dev.tsv", "test.tsv"])
+    for file, size in zip(files, sizes[name], strict=True):
+        (tmp_path / file).write_text("x" * size if entry.unit == "bytes" else "header\n" + "a\tb\n" * size)
+    assert compare_sizes(entry, tmp_path) == []
+    (tmp_path / files[0]).write_text("a\tb\n")
+    assert len(compare_sizes(entry, tmp_path)) == 1
+
+
+def test_install_goes_where_nextword_data_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NEXTWORD_HOME")
+    monkeypatch.setenv("NEXTWORD_DATA", str(tmp_path / "mine"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "train.csv").write_text('"1","A","B"\n')
+    assert json.loads(run("ag-news", "--install", str(tmp_path), "--json"))["place"] == str(tmp_path / "mine/ag-news")
+    assert not (tmp_path / "home").exists()
 
 
 def test_data_describes_your_own_text(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_entry_is_complete(entry: module.Entry) -> None:
     assert entry.license
     assert entry.home.startswith("http")
     assert set(entry.layout) <= {"train", "valid", "test", "all"}
-    assert set(entry.splits) <= {"train", "valid", "test"}
+    assert set(entry.splits) <= {"train", "valid", "test"} or set(entry.splits) == {"all"} <= set(entry.layout)
     assert bool(entry.splits) <= bool(entry.unit)
     assert entry.reader in ("auto", "lines", "tagged", "breaks")
     assert not entry.contiguous or sum(entry.contiguous.values()) == pytest.approx(1)

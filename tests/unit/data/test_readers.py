@@ -157,7 +157,9 @@ def test_read_missing_empty_or_binary_file_raises(tmp_path: Path) -> None:
     (tmp_path / "b.txt").write_bytes(b"ab\ncd\0ef")
     check_error(tmp_path / "b.txt", 2, "offset 5")
     (tmp_path / "u.txt").write_bytes("häh".encode("utf-16"))
-    check_error(tmp_path / "u.txt", 1, "iconv -f utf-16")
+    assert texts(tmp_path / "u.txt") == ["häh"]
+    (tmp_path / "u.txt").write_bytes("ein\nhäh".encode("utf-16")[:-1])
+    check_error(tmp_path / "u.txt", 2, "utf-16", "truncated")
 
 
 def test_read_invalid_utf8_gives_offset_and_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ The Stanford Sentiment Treebank and TREC, one sentence per line after its label;
 
 `SST-binary` and `SST-fine` have whole sentences of the treebank; GLUE's SST-2 also has phrases. The label of a tree is
 the grade of its root, 0 to 4. For two classes, 0 and 1 are negative, 3 and 4 positive, and neutral sentences (2) are
-skipped. Lines are UTF-8, or Latin-1 if they are not valid UTF-8.
+skipped.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 
-from nextword.data.files import open_bytes, read_chunks, read_lines
+from nextword.data.files import TextStream, read_chunks, read_lines
 from nextword.data.readers import replace_breaks
 from nextword.data.tables import Rows
 from nextword.tasks.datasets.base import (
@@ -188,30 +188,21 @@ def _lines_reader(name: str, map_label: Callable[[str], str] = str) -> Reader:
 def read_labeled_lines(path: Path, map_label: Callable[[str], str] = str) -> Rows:
     """Read lines of a label, a space and a sentence."""
     texts, labels = [], []
-    with open_bytes(path) as file:
-        for number, raw in enumerate(file, 1):
-            line = _decode(raw).strip()
-            if not line:
-                continue
-            label, _, text = line.partition(" ")
-            if not text.strip():
-                expected = "Expected a label, a space and a sentence."
-                raise bad_data(path, f"no text after the label in {line[:60]!r}. {expected}", number)
-            texts.append(text.strip())
-            labels.append(map_label(label))
+    for number, line in enumerate(TextStream(path, legacy=True).lines(), 1):
+        if not line.strip():
+            continue
+        label, _, text = line.strip().partition(" ")
+        if not text.strip():
+            expected = "Expected a label, a space and a sentence."
+            raise bad_data(path, f"no text after the label in {line.strip()[:60]!r}. {expected}", number)
+        texts.append(text.strip())
+        labels.append(map_label(label))
     return Rows(texts, None, labels)
 
 
 def coarse_label(label: str) -> str:
     """`DESC:manner` → `DESC`."""
     return label.partition(":")[0]
-
-
-def _decode(raw: bytes) -> str:
-    try:
-        return raw.decode("utf-8")
-    except UnicodeDecodeError:
-        return raw.decode("latin-1")
 
 
 SST_FINE = ("stsa.fine", "sst-5")
