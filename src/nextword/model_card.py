@@ -11,6 +11,7 @@ from typing import Any
 
 from nextword.core.io import format_number, restore_infinities
 from nextword.core.types import PSEUDO
+from nextword.data.segmentation import opening_words
 from nextword.data.text_to_text import is_tasks, list_prefixes
 from nextword.models import abilities, has_output_layer, model_class
 from nextword.models.base import WordVectorNetwork
@@ -300,4 +301,4 @@ def _is_encoder(run: RunFolder) -> bool:
 
 def first_words(source: str) -> str:
     """The beginning of a source, safe between double quotes in a shell."""
-    return " ".join(source.replace('"', "").replace("$", "").replace("\\", "").split()[:12])
+    return opening_words(source.replace('"', "").replace("$", "").replace("\\", ""), 12)

@@ -39,9 +39,10 @@ def test_score_of_uniform_byte_model_is_eight_bits_per_byte() -> None:
 
 
 def test_token_surprisal_of_uniform_byte_model_is_eight_bits() -> None:
-    surprisals = token_surprisal(uniform_model(), "aä")
-    assert [text for text, _ in surprisals] == ["a", "\ufffd", "\ufffd"]  # a single byte of ä is not a character
-    assert [bits for _, bits in surprisals] == pytest.approx([8, 8, 8], rel=1e-6)
+    """The two bytes of ä are one character, which costs both; the three of 文 likewise."""
+    surprisals = token_surprisal(uniform_model(), "aä文")
+    assert [text for text, _ in surprisals] == ["a", "ä", "文"]
+    assert [bits for _, bits in surprisals] == pytest.approx([8, 16, 24], rel=1e-6)
 
 
 def test_evaluate_stream_of_uniform_model_has_zero_width_interval() -> None:

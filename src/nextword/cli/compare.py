@@ -23,6 +23,7 @@ from nextword.cli.console import (
     exit_interrupted,
     print_columns,
     print_line,
+    print_warnings,
     refuse_options,
     save_stdin,
 )
@@ -104,6 +105,9 @@ def _run(plan: Plan, device: str, quiet: bool) -> ComparisonResult:
 
     def show(update: Update) -> None:
         table(update)
+        if update.status == "warning":
+            print_warnings(update.values["warnings"], quiet)
+            return
         if not is_live and not quiet and update.event is None:
             bits = update.values.get("bits_per_byte")
             score = f", {format_number(bits, 3)} bits/byte" if bits else ""
@@ -115,18 +119,20 @@ def _run(plan: Plan, device: str, quiet: bool) -> ComparisonResult:
 
 def _print_example_commands(best: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:
     """Commands to use the best model."""
+    from nextword.data.segmentation import opening_words
+
     run, can = best["run"], best.get("can", ())
     if "examples" in comparison:  # sequence-to-sequence models
         source = comparison["examples"][0]["source"].replace('"', "") if comparison["examples"] else "…"
         commands = [f'generate {run} "{source}" --beam 5']
     else:
         passage = (comparison["passage"] or {}).get("text") or "the"
-        prompt = " ".join(passage.split()[:4]).replace('"', "")
+        prompt = opening_words(passage).replace('"', "")
         if "generate" in can:
             commands = [f'generate {run} "{prompt}" --max-tokens 80', f'next {run} "{prompt}"']
         else:
             fill = [f'next {run} "{prompt} ___"'] if "fill" in can else []
             commands = fill + ([f"embed {run} my.txt --out vectors.npy"] if "embed" in can else [])
         commands = [*commands, f"evaluate {run} --data my.txt"]
-    lines = ["\nTry the best model:", *(f"  nextword {command}" for command in commands)]
+    lines = [f"\nTry {best['name']}:", *(f"  nextword {command}" for command in commands)]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)  # unwrapped, to be copied

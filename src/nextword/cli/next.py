@@ -37,11 +37,13 @@ def next_command(
     A model that generates spans (GLM, T5) may fill a blank with several words; the others use one.
     """
     from nextword.core.errors import Unsupported
+    from nextword.data.segmentation import is_unspaced
     from nextword.lm.loading import load
 
     lm = load(run, device)
     if BLANK not in text and "generate" not in lm.can and "fill" in lm.can:
-        example = " ".join([*text.split()[-EXAMPLE_WORDS:], BLANK]).replace('"', "")
+        words = [text[-2 * EXAMPLE_WORDS :] + BLANK] if is_unspaced(text) else [*text.split()[-EXAMPLE_WORDS:], BLANK]
+        example = " ".join(words).replace('"', "")
         raise Unsupported(
             f'This model fills blanks; it does not continue a text. Mark the place with {BLANK}: nextword next {run} "'
             f'{example}"',

@@ -11,12 +11,16 @@ middle of a model, and resumed with `Plan.open`.
 set of [model] keys. `choose_size` takes the largest one that this machine can train well: one that sees the text least
 `min_passes` times in its share of the budget. If it will see the text very often, the keys of `regularization`
 (dropout) are set too. A count-based model reads the text once, in seconds: it takes its largest size and no share of
-the budget.
+the budget. All sizes are chosen first, so that a budget too short for the text is known before anything is trained.
+
+**Limits.** limits.py says what the budget leaves open, and whether there is a winner; mixture.py, what a model gains
+from another. The scores of every token stay in scores/, one file per model, for the mixture.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import time
@@ -32,6 +36,8 @@ import torch
 from nextword import ComparisonResult, __version__
 from nextword.batching.seq2seq import Pairs, prepare_pairs
 from nextword.batching.token_stream import Stream, prepare
+from nextword.comparison.limits import find_limits
+from nextword.comparison.mixture import find_best_mixture, save_scores, token_scores
 from nextword.comparison.report import render
 from nextword.comparison.translation import (
     TRANSLATOR,
@@ -41,13 +47,15 @@ from nextword.comparison.translation import (
     score_translator,
 )
 from nextword.core.errors import NextwordError, RunError, Unsupported, invalid, unknown
-from nextword.core.io import replace_nonfinite, restore_infinities
+from nextword.core.io import format_number, replace_nonfinite, restore_infinities
 from nextword.core.types import LabeledProgress, Sample, Stop, ignore_progress
 from nextword.data.builtin import default_name
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
 from nextword.data.parallel import open_parallel
-from nextword.evaluation.likelihood import evaluate_stream, token_surprisal
+from nextword.data.segmentation import is_unspaced, opening_words
+from nextword.evaluation.likelihood import MIN_TOKENS, UNSPACED_BYTES, evaluate_stream, token_surprisal
+from nextword.html.formatting import format_size
 from nextword.lm.base import TextModel
 from nextword.lm.loading import load
 from nextword.lm.seq2seq import Seq2SeqLM
@@ -69,6 +77,9 @@ MANY_PASSES = 4.0  # from here on the recipe's `regularization` settings apply
 TIMED_STEPS = 4
 SAMPLE_TOKENS = 60
 PASSAGE_LENGTH = 420  # characters
+SMALL_TEXT = 20_000  # words of training text below which a ranking is hardly that of the language
+SHORT_TRAINING = 10.0  # seconds per network below which it hardly learns
+SCORES = "scores"  # folder with the cost of every token under each model
 
 Prepared = Stream | Pairs  # a tokenized split of plain text, or of pairs
 
@@ -133,8 +144,11 @@ class Plan:
                 "machine": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
             },
             "models": models,
+            "limits": find_limits(models),
+            "mixture": self.facts.get("mixture"),
             "passage": self._passage(),
             **({"examples": self.facts["examples"]} if "examples" in self.facts else {}),
+            "warnings": self.facts.get("warnings", []),
             "notes": self.facts.get("notes", []),
         }
 
@@ -208,7 +222,10 @@ def _load_entry(entry: Mapping[str, Any]) -> Recipe:
 
 @dataclass(frozen=True)
 class Update:
-    """What happens to one model: waiting, sizing, training, scoring, done or failed."""
+    """What happens to one model: waiting, sizing, training, scoring, done or failed.
+
+    An update without a name has the status "warning", and a list of `warnings` about the whole comparison.
+    """
 
     name: str
     status: str
@@ -257,6 +274,8 @@ def compare_events(
             plan.facts["passage"] = {"text": _choose_passage(corpus, split)}
         _describe_data(plan, corpus, split)
     plan.save(str(chosen_device))
+    if text is not None:
+        recipes = yield from _choose_sizes(plan, *text, chosen_device)
     for entry in plan.entries:
         name = entry["name"]
         if plan.models.get(name, {}).get("status") == "done":
@@ -264,7 +283,7 @@ def compare_events(
             continue
         try:
             if "recipe" in entry and text is not None:
-                is_interrupted = yield from _train(plan, entry, *text, chosen_device, device, stop)
+                is_interrupted = yield from _train(plan, entry, recipes, text[0], device, stop)
                 if is_interrupted:
                     plan.save(str(chosen_device))
                     return
@@ -276,6 +295,10 @@ def compare_events(
             plan.models[name] = {"name": name, "slug": slug, "kind": kind, "status": "failed", "error": str(error)}
         plan.save(str(chosen_device))
         yield Update(name, plan.models[name]["status"], plan.models[name])
+    if not corpus.is_parallel:
+        done = [model for model in plan.models.values() if model["status"] == "done"]
+        plan.facts["mixture"] = find_best_mixture(done, plan.folder / SCORES)
+        plan.save(str(chosen_device))
 
 
 def _prepare_text(
@@ -297,29 +320,83 @@ def _prepare_text(
     return tokenizer, streams
 
 
+def _choose_sizes(
+    plan: Plan, tokenizer: Tokenizer, streams: Mapping[str, Prepared], device: torch.device
+) -> Generator[Update, None, dict[str, Recipe | NextwordError]]:
+    """The recipe of every model that is not trained yet, at its size and with its budget, or why there is none."""
+    entries = [entry for entry in plan.entries if "recipe" in entry]
+    num_timed = sum(not is_count_model(_load_entry(entry)) for entry in entries)
+    seconds = TRAINING_SHARE * plan.minutes * 60 / max(1, num_timed)
+    recipes: dict[str, Recipe | NextwordError] = {}
+    passes: dict[str, float] = {}
+    for entry in entries:
+        name = entry["name"]
+        if (plan.folder / name / "manifest.json").is_file():
+            continue  # its size was chosen before
+        yield Update(name, "sizing")
+        start = time.perf_counter()
+        try:
+            recipe, possible = choose_size(
+                _with_budget(_load_entry(entry), plan, seconds), seconds, tokenizer, streams["train"], device
+            )
+        except NextwordError as error:
+            recipes[name] = error
+            continue
+        spent = time.perf_counter() - start
+        recipes[name] = _with_budget(recipe, plan, max(seconds - spent, 0.5 * seconds))
+        if possible is not None:
+            passes[name] = possible
+    if recipes and "warnings" not in plan.facts:
+        plan.facts["warnings"] = _warnings(plan, streams, seconds if num_timed else None, passes)
+        yield Update("", "warning", {"warnings": plan.facts["warnings"]})
+    return recipes
+
+
+def _warnings(
+    plan: Plan, streams: Mapping[str, Prepared], seconds: float | None, passes: Mapping[str, float]
+) -> list[str]:
+    """What is known before training to make the comparison mean little: a small text, a short budget."""
+    texts = {split: text.target if isinstance(text, Pairs) else text for split, text in streams.items()}
+    warnings = []
+    if (words := texts["train"].words) < SMALL_TEXT and texts["train"].bytes < 5 * SMALL_TEXT:
+        size = f"{words:,} words"
+        if texts["train"].bytes >= UNSPACED_BYTES * words:  # a script without spaces
+            size = format_size(texts["train"].bytes)
+        warnings.append(f"The training text has only {size}: on more text of this kind, the order may be another.")
+    test = texts.get("test") or texts["valid"]
+    if test.tokens < MIN_TOKENS:
+        warnings.append(f"The test text has only {test.tokens:,} tokens, so there are no intervals of the scores.")
+    short = {name: count for name, count in passes.items() if count < 1}
+    if seconds is not None and seconds < SHORT_TRAINING:
+        enough = plan.minutes * SHORT_TRAINING / seconds
+        warnings.append(
+            f"The budget leaves {seconds:.1f} s to train each network, which hardly learns in that time. Give at least "
+            f"--minutes {format_number(math.ceil(10 * enough) / 10, 1)}."
+        )
+    elif short:
+        listed = ", ".join(f"{name} about {count:.2f}" for name, count in short.items())
+        enough = math.ceil(plan.minutes / min(short.values()))
+        warnings.append(
+            f"Within the budget some networks will see less than one pass of the training text ({listed}). About "
+            f"--minutes {enough} would be enough for one."
+        )
+    return warnings
+
+
 def _train(
     plan: Plan,
     entry: Mapping[str, Any],
+    recipes: Mapping[str, Recipe | NextwordError],
     tokenizer: Tokenizer,
-    streams: Mapping[str, Prepared],
-    chosen_device: torch.device,
     device: str,
     stop: Callable[[], bool],
 ) -> Generator[Update, None, bool]:
-    """Train one model, or resume it; return whether it was interrupted."""
+    """Train one model, or resume it if it has no recipe here; return whether it was interrupted."""
     name, folder = entry["name"], plan.folder / entry["name"]
-    is_resumed = (folder / "manifest.json").is_file()
-    recipe: Recipe | None = None
-    if not is_resumed:
-        yield Update(name, "sizing")
-        num_timed = sum("recipe" in other and not is_count_model(_load_entry(other)) for other in plan.entries)
-        seconds = TRAINING_SHARE * plan.minutes * 60 / max(1, num_timed)
-        start = time.perf_counter()
-        recipe = _with_budget(_load_entry(entry), plan, seconds)
-        recipe = choose_size(recipe, seconds, tokenizer, streams["train"], chosen_device)
-        spent = time.perf_counter() - start
-        recipe = _with_budget(recipe, plan, max(seconds - spent, 0.5 * seconds))
-    for event in train_events(recipe, folder, is_resumed, tokenizer=tokenizer, device=device, stop=stop):
+    recipe = recipes.get(name)
+    if isinstance(recipe, NextwordError):
+        raise recipe
+    for event in train_events(recipe, folder, recipe is None, tokenizer=tokenizer, device=device, stop=stop):
         yield Update(name, "training", event=event)
         if event.values.get("reason") == "interrupted":
             return True
@@ -338,11 +415,13 @@ def _with_budget(recipe: Recipe, plan: Plan, seconds: float) -> Recipe:
 # ------------------------------------------------------------------------------------------------ sizes
 
 
-def choose_size(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Prepared, device: torch.device) -> Recipe:
-    """The recipe at the largest of its sizes that sees the text often enough in this time."""
+def choose_size(
+    recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Prepared, device: torch.device
+) -> tuple[Recipe, float | None]:
+    """The recipe at the largest of its sizes that sees the text often enough in this time; and how often, if timed."""
     sizes = recipe.compare.get("sizes", [])
-    if is_count_model(recipe):
-        return with_model_settings(recipe, sizes[-1]) if sizes else recipe
+    if is_count_model(recipe) or not sizes:
+        return with_model_settings(recipe, sizes[-1]) if sizes else recipe, None
     chosen, passes = recipe, 0.0
     for size in sizes:
         candidate = with_model_settings(recipe, size)
@@ -350,7 +429,9 @@ def choose_size(recipe: Recipe, seconds: float, tokenizer: Tokenizer, train: Pre
         if chosen is not recipe and possible < float(recipe.compare.get("min_passes", MIN_PASSES)):
             break
         chosen, passes = candidate, possible
-    return with_model_settings(chosen, recipe.compare.get("regularization", {})) if passes > MANY_PASSES else chosen
+    if passes > MANY_PASSES:
+        chosen = with_model_settings(chosen, recipe.compare.get("regularization", {}))
+    return chosen, passes
 
 
 def is_count_model(recipe: Recipe) -> bool:
@@ -390,7 +471,10 @@ def _score(plan: Plan, entry: Mapping[str, Any], corpus: Corpus, split: str, dev
         raise Unsupported(
             f"{run.path} assigns no probability to plain text, so it cannot be compared.", ability="score"
         )
-    evaluation = evaluate_stream(lm, prepare(corpus, split, lm.tokenizer)).as_dict()
+    result = evaluate_stream(lm, prepare(corpus, split, lm.tokenizer))
+    evaluation = result.as_dict()
+    if split == "test" and "valid" in corpus.splits and result.nats is not None:
+        save_scores(plan.folder / SCORES / f"{entry['name']}.npz", token_scores(lm, corpus, result.nats))
     run.log({"event": "evaluation", "data": corpus.name, "split": split, "parameters": lm.parameters, **evaluation})
     write_card(run)
     passage = plan.facts["passage"]
@@ -454,19 +538,28 @@ def _learning_curve(log: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _generate_sample(lm: TextModel, passage: str) -> str:
     """A continuation of the first words of the held-out passage, the same words for every model."""
-    prompt = " ".join(passage.split()[:4])
+    prompt = opening_words(passage)
     pieces = lm.generate(prompt, Sample(temperature=0.8, seed=1), Stop(SAMPLE_TOKENS))
     return prompt + "".join(piece.text for piece in pieces)
 
 
 def _choose_passage(corpus: Corpus, split: str) -> str:
-    """The beginning of the first long held-out document, cut at a word."""
+    """The beginning of the first long held-out document, cut at a word; a third of that in scripts without spaces."""
     text = ""
     for document in corpus.documents(split):
         text = max(text, document.text.strip()[:PASSAGE_LENGTH], key=len)
         if len(text) >= 400:
             break
+    if is_unspaced(text):
+        return text[: PASSAGE_LENGTH // 3]
     return text[: text.rfind(" ")] if len(text) >= 400 and " " in text[300:] else text
+
+
+def _count_characters(corpus: Corpus, split: str, stream: Stream) -> dict[str, int]:
+    """The number of characters in place of words that mean nothing, for a script without spaces; else {}."""
+    if stream.bytes < UNSPACED_BYTES * stream.words:
+        return {}
+    return {"characters": sum(len(document.text) for document in corpus.documents(split))}
 
 
 def _describe_data(plan: Plan, corpus: Corpus, split: str) -> None:
@@ -485,6 +578,7 @@ def _describe_data(plan: Plan, corpus: Corpus, split: str) -> None:
                 "words": stream.words,
                 "tokens": stream.tokens,
                 "documents": len(stream.documents),
+                **_count_characters(corpus, name, stream),
             }
         plan.facts["tokenizer"] = {
             "kind": tokenizer.kind,

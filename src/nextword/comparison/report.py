@@ -17,8 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from nextword.comparison.limits import describe_limits, describe_no_winner, find_winner
+from nextword.comparison.mixture import describe_mixture
 from nextword.comparison.translation import TRANSLATOR
 from nextword.core.io import INFINITY, restore_infinities
+from nextword.data.segmentation import opening_words
 from nextword.html import charts
 from nextword.html.charts import Axis, Point, Series, attention_map, surprisal_legend, surprisal_text
 from nextword.html.formatting import (
@@ -95,6 +98,7 @@ class Translations:
     def __init__(self, models: Sequence[Model], examples: Sequence[Mapping[str, Any]]) -> None:
         self.metric = "bleu" if any(as_number(m.get("bleu")) is not None for m in models) else "token_perplexity"
         self.models = sorted(models, key=self._order)
+        self.best = find_winner(self.models) or self.models[0]
         self.examples = list(examples)
 
     def _order(self, model: Model) -> float:
@@ -104,19 +108,19 @@ class Translations:
         return -value if self.metric == "bleu" else value
 
     def headline(self, data: str, title: str) -> tuple[str, str]:
-        """The best model, and those not clearly different."""
-        best = self.models[0]
+        """The best model, and those not clearly different; no best model if the budget trained hardly any."""
+        best = find_winner(self.models)
+        if best is None:
+            return f"On <em>{escape(data)}</em>, there is no winner.", escape(describe_no_winner(self.models))
         value = as_number(best.get(self.metric))
         if value is None:
             return f"On <em>{escape(data)}</em>, no model could be ranked.", ""
         low, high = (as_number(best.get(f"bleu_{end}")) for end in ("low", "high"))
         spread = f" ({low:.1f}–{high:.1f})" if low is not None and high is not None and self.metric == "bleu" else ""
         score = f"BLEU {value:.1f}" if self.metric == "bleu" else f"{format_perplexity(value)} perplexity"
-        near = [
-            f"<strong>{html_name(m)}</strong>"
-            for m in self.models[1:]
-            if low is not None and (other := as_number(m.get("bleu_high"))) is not None and other >= low
-        ]
+        highs = [(m, as_number(m.get("bleu_high"))) for m in self.models if m is not best]
+        overlapping = [m for m, other in highs if low is not None and other is not None and other >= low]
+        near = [f"<strong>{html_name(m)}</strong>" for m in overlapping]
         close = f"But {join_names(near)} {'is' if len(near) == 1 else 'are'} not clearly different." if near else ""
         verb = "translates best" if len(self.models) > 1 else "translates"
         return f"On <em>{escape(data)}</em>, <strong>{escape(title)}</strong> {verb}: {score}{spread}.", close
@@ -210,6 +214,8 @@ is a pseudo-likelihood, usually much lower than a likelihood; do not compare it 
 models.</p>"""
 PASSAGE_NOTE = """<p>A held-out passage. The stronger the color of a token, the higher its surprisal in bits: the less
 the model expected it. One bit is a coin toss, ten bits a chance of one in a thousand.</p>"""
+MIXTURE_NOTE = """<p class="note">A <strong>mixture</strong> gives every token the weighted mean of two probabilities,
+λ p₁ + (1 − λ) p₂. The weights were fitted to the validation text, and the score is that of the test text.</p>"""
 SCORE_NOTE = """Each exact model reads the test text from left to right; every token costs −log₂ p bits, also the end of
 each document. The sum is divided once, at the end: by the bytes, words or tokens of the text."""
 INTERVAL_NOTE = """95 % bootstrap interval over blocks of the held-out text. It reflects the choice of held-out text,
@@ -248,16 +254,19 @@ class _Page:
         # Perplexities compare only over the same tokens, so they rank models only if none has bits per byte.
         self.metric = next((k for k in METRICS if any(as_number(m.get(k)) is not None for m in exact)), METRICS[0])
         self.label = self.metric.replace("_", " ")
+        has_characters = get_table(comparison, "data", "splits", "train").get("characters")
+        self.unit = "Characters" if has_characters else "Words"  # characters in scripts without spaces
         self.ranked = sorted((m for m in exact if as_number(m.get(self.metric)) is not None), key=self._value)
         self.possible = [m for m in self.ranked if self._value(m) < math.inf]
+        self.best = find_winner(self.possible)
         self.unranked = [m for m in exact if as_number(m.get(self.metric)) is None]
         self.pseudo = [m for m in done if m.get("kind") == "pseudo"]
         self.finished = self.ranked + self.unranked + self.pseudo
         self.finished += self.translated.models if self.translated else []
         self.unfinished = [m for m in models if (m.get("status") or "done") != "done"]
         self.marks = {id(m): i for i, m in enumerate(self.finished + self.unfinished)}
-        best_high = self._interval(self.possible[0])[1] if self.possible else None
-        lows = [(m, self._interval(m)[0]) for m in self.possible[1:]]
+        best_high = self._interval(self.best)[1] if self.best else None
+        lows = [(m, self._interval(m)[0]) for m in self.possible if m is not self.best]
         self.close = [m for m, low in lows if low is not None and best_high is not None and low <= best_high]
 
     def _value(self, model: Model) -> float:
@@ -282,15 +291,19 @@ class _Page:
     def headline(self) -> str:
         over = f'<p class="over">nextword compare{format_date(self.all.get("created"))}</p>'
         if self.translated:
-            best, near = self.translated.headline(self.data, self._title(self.translated.models[0]))
-            return f'{over}<h1>{best}</h1><p class="lede">{near}</p>{self._setting()}'
+            best, near = self.translated.headline(self.data, self._title(self.translated.best))
+            return f'{over}<h1>{best}</h1><p class="lede">{self._join(near, self._limits())}</p>{self._setting()}'
         if not self.ranked:
             return f"{over}<h1>On <em>{escape(self.data)}</em>, no model could be ranked.</h1>{self._setting()}"
         if not self.possible:
             none = "the text is impossible under every model" if len(self.ranked) > 1 else "the text is impossible"
             lede = f'<p class="lede">{self._impossible()}</p>'
             return f"{over}<h1>On <em>{escape(self.data)}</em>, {none}.</h1>{lede}{self._setting()}"
-        value, spread = self._value(self.ranked[0]), self._range(self.ranked[0], 2)
+        if self.best is None:
+            lede = self._join(escape(describe_no_winner(self.possible)), self._limits())
+            start = f"{over}<h1>On <em>{escape(self.data)}</em>, there is no winner.</h1>"
+            return f'{start}<p class="lede">{lede}</p>{self._setting()}'
+        value, spread = self._value(self.best), self._range(self.best, 2)
         says = []
         if self.metric == "bits_per_byte" and value < 8:
             says.append(f"It would compress the text to <strong>{value / 0.08:.0f}\u00a0%</strong> of its size.")
@@ -300,12 +313,22 @@ class _Page:
             names = join_names([f"<strong>{html_name(m)}</strong>" for m in self.close])
             says.append(f"But {names} {'is' if len(self.close) == 1 else 'are'} not clearly different.")
         says += [self._impossible()] if len(self.possible) < len(self.ranked) else []
-        winner = escape(self._title(self.ranked[0]))
+        says = [self._limits(), *says]
+        winner = escape(self._title(self.best))
         return (
             f"{over}<h1>On <em>{escape(self.data)}</em>, the <strong>{winner}</strong> predicts best: "
             f"{self._format(value, 2)} {self.label}{f' ({spread})' if spread else ''}.</h1>"
-            f'<p class="lede">{" ".join(says)}</p>{self._setting()}'
+            f'<p class="lede">{self._join(*says)}</p>{self._setting()}'
         )
+
+    def _limits(self) -> str:
+        """What the budget leaves open."""
+        budget = get_table(self.all, "budget")
+        return escape(describe_limits(self.finished, more_time=bool(budget.get("minutes"))))
+
+    @staticmethod
+    def _join(*sentences: str) -> str:
+        return " ".join(filter(None, sentences))
 
     def _impossible(self) -> str:
         """Why a cost is infinite."""
@@ -318,8 +341,9 @@ class _Page:
 
     def _setting(self) -> str:
         splits, budget = get_table(self.all, "data", "splits"), get_table(self.all, "budget")
-        words, held = get_table(splits, "train").get("words"), get_table(splits, "test").get("bytes")
-        says = [f"trained on {format_integer(words)} words"] if words else []
+        train, held = get_table(splits, "train"), get_table(splits, "test").get("bytes")
+        unit = self.unit.lower()
+        says = [f"trained on {format_integer(train[unit])} {unit}"] if train.get(unit) else []
         says += [f"scored on {format_size(held)} of held-out text"] if held else []
         if budget.get("minutes"):
             where = f" on {escape(budget['device'])}" if budget.get("device") else ""
@@ -347,6 +371,7 @@ class _Page:
             ]
             columns += [column for column in self._measures(self.ranked) if column[0] != label]
             out += [html_table(f"Models from best to worst by {self.label}", columns, self.ranked), self._verdict()]
+            out += [self._mixture()]
             out += [BITS_NOTE] if self.metric == "bits_per_byte" else []
         elif self.translated:
             out.append(self.translated.leaderboard(self._model_column(), self.marks))
@@ -364,13 +389,21 @@ class _Page:
         return "".join(out)
 
     def _verdict(self) -> str:
-        best, names = html_name(self.ranked[0]), [html_name(m) for m in self.close]
+        if self.best is None:
+            return ""
+        best, names = html_name(self.best), [html_name(m) for m in self.close]
         if names:
             close = f"{join_names(names)} {'is' if len(names) == 1 else 'are'} not clearly different from {best}"
             return f'<p class="verdict">≈ {close}: intervals overlap.</p>'
         if len(self.possible) > 1 and all(map(self._range, self.possible)):
             return f'<p class="verdict">No interval overlaps that of {best}: its lead is clear on this text.</p>'
         return ""
+
+    def _mixture(self) -> str:
+        """The mixture of two models, in a sentence and how it was made."""
+        if not (mixture := describe_mixture(self.all.get("mixture"))):
+            return ""
+        return f'<p class="verdict">{escape(mixture)}</p>{MIXTURE_NOTE}'
 
     def _rank(self, model: Model) -> str:
         near = any(m is model for m in self.close)
@@ -469,8 +502,11 @@ class _Page:
         return self.translated.examples_section() if self.translated else ""
 
     def commands(self) -> str:
-        words = str(get_table(self.all, "passage").get("text") or "").split()[:4] or ["Once", "upon", "a", "time"]
-        prompt, blank = shlex.quote(" ".join(words)), shlex.quote(" ".join([*words[:2], "___", *words[3:]]))
+        opening = opening_words(str(get_table(self.all, "passage").get("text") or "")) or "Once upon a time"
+        words = opening.split()
+        is_one = len(words) < 3  # a script without spaces
+        hidden = f"{opening[:2]}___{opening[4:]}" if is_one else " ".join([*words[:2], "___", *words[3:]])
+        prompt, blank = shlex.quote(opening), shlex.quote(hidden)
         out: list[str] = []
         for m in self.finished:
             if m.get("run"):
@@ -509,15 +545,16 @@ class _Page:
         filled = {k: escape(", ".join(str(part) for part in parts if part)) for k, parts in facts.items()}
         out = ["<dl>", *(f"<dt>{k}</dt><dd>{v}</dd>" for k, v in filled.items() if v), "</dl>"]
         splits = [{"name": k, **v} for k, v in get_table(data, "splits").items() if v]
-        columns = [text_column("Split", "name"), *map(number_column, ("Documents", "Words", "Tokens", "Bytes"))]
+        columns = [text_column("Split", "name"), *map(number_column, ("Documents", self.unit, "Tokens", "Bytes"))]
         if splits:
             out.append(html_table("The text and its splits", columns, splits))
+        scored = ("tokens", "words", "bytes") if self.unit == "Words" else ("tokens", "bytes")
         columns = [
             ("Model", "", html_name),
             text_column("Likelihood", "kind"),
             ("Context", "", lambda m: f"{format_integer(m['context'])} tokens" if m.get("context") else "unlimited"),
             number_column("Stride"),
-            *(number_column(f"{k.capitalize()} scored", format_integer, k) for k in ("tokens", "words", "bytes")),
+            *(number_column(f"{k.capitalize()} scored", format_integer, k) for k in scored),
             number_column("Epochs", "{:.1f}".format),
             number_column("Steps"),
             text_column("Stopped by", "stopped"),
@@ -529,7 +566,8 @@ class _Page:
         ]
         if self.finished:
             out.append(html_table("How each model was trained and scored", columns, self.finished))
-        notes = "".join(f"<li>{escape(note)}</li>" for note in self.all.get("notes") or [])
+        texts = [*(self.all.get("warnings") or []), *(self.all.get("notes") or [])]
+        notes = "".join(f"<li>{escape(note)}</li>" for note in texts)
         return "".join(out) + (f"<h3>Notes</h3><ul>{notes}</ul>" if notes else "")
 
 

@@ -13,6 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from nextword.comparison.compare import Update
+from nextword.comparison.limits import describe_limits, describe_no_winner, find_winner
+from nextword.comparison.mixture import describe_mixture
 from nextword.comparison.translation import TRANSLATOR
 from nextword.core.io import format_number, restore_infinities
 from nextword.html.formatting import format_count, format_duration, format_size
@@ -35,6 +37,8 @@ class LiveTable:
         self.note = ""
 
     def __call__(self, update: Update) -> None:
+        if update.status == "warning":
+            return
         row = self.rows[update.name]
         self.note = ""
         if update.event is not None:
@@ -90,8 +94,11 @@ def leaderboard(comparison: Mapping[str, Any], width: int = 120) -> Group:
     failed = [
         Text(f"{m['name']} failed: {m['error']}", style="red") for m in comparison["models"] if m["status"] == "failed"
     ]
+    limits = describe_limits(models, more_time=bool((comparison.get("budget") or {}).get("minutes")))
+    caveat = [Text(limits, style="yellow")] if limits else []
     if translators := [m for m in models if m["kind"] == TRANSLATOR]:
-        return Group(_translator_table(translators), *failed)
+        hasty = [] if find_winner(translators) else [Text(describe_no_winner(translators), style="yellow")]
+        return Group(_translator_table(translators), *failed, *hasty, *caveat)
     exact = [m for m in models if m["kind"] == "exact"]
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", justify="right")
@@ -106,7 +113,9 @@ def leaderboard(comparison: Mapping[str, Any], width: int = 120) -> Group:
     for m in models:
         if m["kind"] != "exact":
             parts.append(Text(f"{m['name']}: pseudo-likelihood, not ranked with the others", style="dim"))
-    return Group(*parts, *failed, Text(verdict(exact), style="green"))
+    mixture = describe_mixture(comparison.get("mixture"))
+    says = [Text(verdict(exact), style="green" if find_winner(exact) else "yellow"), *caveat]
+    return Group(*parts, *failed, *says, *([Text(mixture)] if mixture else []))
 
 
 def _translator_table(models: Sequence[Mapping[str, Any]]) -> Table:
@@ -144,15 +153,19 @@ def _cells(m: Mapping[str, Any]) -> dict[str, str]:
 
 
 def verdict(exact: Sequence[Mapping[str, Any]]) -> str:
-    """The result in a sentence or two: the best model, those not clearly different, and any that rule the text out."""
+    """The result in a sentence or two: the best model, if the budget allows to name one, those not clearly different,
+    and any that rule the text out."""
     ranked = [m for m in exact if m["bits_per_byte"] not in (None, math.inf)]
+    best = find_winner(ranked)
     sentences = []
-    if ranked:
-        name, bits, high = (ranked[0][key] for key in ("name", "bits_per_byte", "bits_per_byte_high"))
+    if best is not None:
+        name, bits, high = (best[key] for key in ("name", "bits_per_byte", "bits_per_byte_high"))
         sentences.append(f"{name} predicts this text best: {bits:.3f} bits per byte, {bits / 8:.0%} of its size.")
-        lows = [(m["name"], m["bits_per_byte_low"]) for m in ranked[1:]]  # a short text has no intervals
+        lows = [(m["name"], m["bits_per_byte_low"]) for m in ranked if m is not best]  # a short text has no intervals
         close = [other for other, low in lows if None not in (low, high) and low <= high]
         sentences += [f"Not clearly different: {', '.join(close)}."] if close else []
+    elif ranked:
+        sentences.append(describe_no_winner(ranked))
     ruled_out = [f"{m['name']} ({describe_impossible(m)})" for m in exact if m.get("impossible")]
     if ruled_out:
         subject = "It" if ranked else "This text"

@@ -80,6 +80,23 @@ def word_starts(text: str, seams: np.ndarray | None = None) -> np.ndarray:
     return np.flatnonzero(is_start & ~space)
 
 
+# Scripts written without spaces between words: Thai, Lao, Burmese, Khmer, kana, Han
+UNSPACED = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF))
+_UNSPACED = re.compile(f"[{''.join(f'{chr(low)}-{chr(high)}' for low, high in UNSPACED)}]")
+
+
+def is_unspaced(text: str) -> bool:
+    """Whether most letters of a text belong to a script that is written without spaces between words."""
+    return 2 * len(_UNSPACED.findall(text)) > sum(map(str.isalpha, text))
+
+
+def opening_words(text: str, count: int = 4) -> str:
+    """Return the first words of a text; its first characters in a script without spaces."""
+    if not is_unspaced(text[:200]):
+        return " ".join(text.split()[:count])
+    return " ".join(text[: 2 * count].split())
+
+
 PASSAGE_SIZE = 32 << 10  # characters: long enough for few seams, short enough for even batches
 
 # From the best place to cut to the worst, which is after the match.

@@ -85,6 +85,7 @@ class Evaluation:
     conventions: tuple[Convention, ...] = ()  # the same text with and without line ends and unknown words
     impossible: int = 0  # tokens with probability zero
     facts: Mapping[str, Any] = field(default_factory=dict)
+    nats: np.ndarray | None = field(default=None, repr=False, compare=False)  # of every token, if all were scored
 
     def as_dict(self) -> dict[str, Any]:
         s = self.score
@@ -157,7 +158,7 @@ def evaluate_stream(
         notes = (note, *notes)
     low, high = _interval(lm.tokenizer, score, nats, stream.ids)
     conventions = count_conventions(lm.tokenizer, scored_ids, nats)
-    return Evaluation(score, low, high, seconds, notes, conventions, int(np.isinf(nats).sum()), facts)
+    return Evaluation(score, low, high, seconds, notes, conventions, int(np.isinf(nats).sum()), facts, nats)
 
 
 def ids_as_scored(lm: TextModel, ids: np.ndarray) -> np.ndarray:
@@ -351,11 +352,16 @@ def _affordable_sample(num_parameters: int, context: int) -> int:
 
 
 def token_surprisal(lm: TextModel, text: str) -> list[tuple[str, float]]:
-    """(token, bits) for every token of a text; part of a character is shown as U+FFFD."""
+    """(token, bits) for every token of a text. Tokens that split a character are one, which costs their sum."""
     encoding = lm.tokenizer.encode(text)
     raw = text.encode()
     (nats,) = lm.token_nats([encoding.ids])
-    return [
-        (raw[start:end].decode("utf-8", "replace"), float(cost) / math.log(2))
-        for (start, end), cost in zip(encoding.spans.tolist(), nats, strict=True)
-    ]
+    tokens: list[tuple[str, float]] = []
+    begin, bits = -1, 0.0  # of the character that is not complete yet
+    for (start, end), cost in zip(encoding.spans.tolist(), nats, strict=True):
+        begin, bits = (start if begin < 0 else begin), bits + float(cost) / math.log(2)
+        is_inside_character = end < len(raw) and raw[end] & 0xC0 == 0x80  # a continuation byte of UTF-8
+        if not is_inside_character:
+            tokens.append((raw[begin:end].decode("utf-8"), bits))
+            begin, bits = -1, 0.0
+    return tokens

@@ -14,7 +14,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from nextword.batching.token_stream import Stream
+from nextword.batching.token_stream import Stream, prepare
 from nextword.comparison import compare as ladder
 from nextword.comparison.compare import (
     FILE,
@@ -29,6 +29,8 @@ from nextword.comparison.compare import (
 from nextword.comparison.terminal import LiveTable, leaderboard, verdict
 from nextword.core.errors import InvalidSetting, RunError, UnknownName
 from nextword.core.io import replace_nonfinite
+from nextword.data.opening import open_corpus
+from nextword.lm.loading import load
 from nextword.models import MODELS
 from nextword.recipe import load_recipe, parse_recipe
 from tests.support.small_job import BYTES
@@ -53,8 +55,9 @@ def test_choose_size_takes_the_largest_that_fits_the_time(
     """Width w trains at 200 / w tokens per second, so two passes over 100 tokens take w seconds."""
     monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 200 * seconds / recipe.model["width"])
     stream = SimpleNamespace(ids=np.arange(100))
-    chosen = choose_size(parse_recipe(TABLES, "here"), seconds, BYTES, stream, torch.device("cpu"))
+    chosen, passes = choose_size(parse_recipe(TABLES, "here"), seconds, BYTES, stream, torch.device("cpu"))
     assert chosen.model == {"layers": 1, "width": width}
+    assert passes == 2 * seconds / width
 
 
 @pytest.mark.parametrize(("seconds", "dropout"), [(8, 0.0), (300, 0.5)])
@@ -65,22 +68,22 @@ def test_choose_size_applies_regularization_after_many_passes(
     monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 10 * seconds)
     compare_table = {"sizes": [{"width": 8}], "regularization": {"dropout": 0.5}}
     recipe = parse_recipe({**TABLES, "model": {"dropout": 0.0}, "compare": compare_table}, "here")
-    chosen = choose_size(recipe, seconds, BYTES, SimpleNamespace(ids=np.arange(100)), torch.device("cpu"))
+    chosen, _ = choose_size(recipe, seconds, BYTES, SimpleNamespace(ids=np.arange(100)), torch.device("cpu"))
     assert chosen.model == {"width": 8, "dropout": dropout}
 
 
 def test_choose_size_without_sizes_keeps_the_recipe() -> None:
     recipe = load_recipe("lstm/tiny")
-    assert choose_size(recipe, 1.0, BYTES, None, torch.device("cpu")) is recipe
+    assert choose_size(recipe, 1.0, BYTES, None, torch.device("cpu")) == (recipe, None)
 
 
 def test_choose_size_of_a_count_model_takes_the_largest_untimed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ladder, "estimate_tokens", lambda *given: pytest.fail("counting is not timed"))
     table = {"sizes": [{"order": 3}, {"order": 5}], "regularization": {"dropout": 0.5}}
     recipe = parse_recipe({**TABLES, "model": {"cache": 7}, "phase": [{"kind": "count"}], "compare": table}, "here")
-    assert choose_size(recipe, 0.0, BYTES, None, torch.device("cpu")).model == {"cache": 7, "order": 5}
+    assert choose_size(recipe, 0.0, BYTES, None, torch.device("cpu"))[0].model == {"cache": 7, "order": 5}
     alone = parse_recipe({**TABLES, "phase": [{"kind": "count"}], "compare": {}}, "here")
-    assert choose_size(alone, 0.0, BYTES, None, torch.device("cpu")) is alone
+    assert choose_size(alone, 0.0, BYTES, None, torch.device("cpu")) == (alone, None)
 
 
 def test_estimate_tokens_is_positive() -> None:
@@ -221,6 +224,29 @@ def test_verdict_without_intervals_names_no_close_models() -> None:
     assert verdict([short[0], result("gru", 2.01, 1.9, 2.1)]) == verdict(short)
 
 
+def test_verdict_names_no_winner_if_hardly_any_network_was_trained() -> None:
+    counted = result("ngram", 2.0, 1.9, 2.1, stopped="counted")
+    hasty = result("lstm", 3.0, 2.9, 3.1, stopped="minutes", steps=7, epochs=0.01, curve=[])
+    said = verdict([counted, hasty])
+    assert said.startswith("No winner: lstm had time for 7 steps only.")
+    assert "best" not in said
+    shown_text = shown(leaderboard({"models": [counted, hasty]}))
+    assert "No winner" in shown_text
+    assert "predicts this text best" not in shown_text
+
+
+def test_leaderboard_states_limits_and_mixture() -> None:
+    curve = [{"seconds": i + 1.0, "valid_bits_per_byte": 5 - i / 4} for i in range(10)]
+    cut = result("lstm", 2.0, 1.9, 2.1, stopped="minutes", steps=700, epochs=0.4, curve=curve)
+    parts = [{"name": "lstm", "weight": 0.3}, {"name": "ngram", "weight": 0.7}]
+    mixture = {"models": parts, "bits_per_byte": 1.8, "gain": 0.2, "gain_low": 0.15, "gain_high": 0.25}
+    comparison = {"models": [cut, result("ngram", 2.2, 2.1, 2.3, stopped="counted")], "budget": {"minutes": 1.0}}
+    text = shown(leaderboard(comparison | {"mixture": mixture | {"best_single": "lstm"}})).replace("\n", " ")
+    assert "The network lstm was cut short by the clock, saw less than one pass of the text and was still" in text
+    assert "More time may change the order." in text
+    assert "Mixture of 70 % ngram and 30 % lstm: 1.800 bits per byte, 0.200 (0.150–0.250) less than lstm alone" in text
+
+
 def test_verdict_explains_impossible_texts() -> None:
     both = verdict([result("lstm", 2.0, 1.9, 2.1), impossible("mle")])
     assert both.startswith("lstm predicts this text best: 2.000 bits per byte")
@@ -293,6 +319,63 @@ def test_compare_continues_after_a_failure_and_skips_done_models(tmp_path: Path)
     assert [u.status for u in again if u.name == "lstm-tiny"] == ["done"]
     assert (tmp_path / "out" / "lstm-tiny" / "model.safetensors").stat().st_mtime_ns == weights
     assert verdict([done]) in shown(leaderboard(answer)).replace("\n", " ")
+
+
+def test_compare_warns_of_a_small_text_and_a_short_budget_before_training(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    for split, count in (("train", 900), ("valid", 30), ("test", 30)):
+        (data / f"{split}.txt").write_text("\n\n".join(f"the cat {i} sat on the mat" for i in range(count)))
+    plan = make_plan(tmp_path / "out", ["gru/tiny"], str(data), 0.01)
+    plan.entries[0]["recipe"]["model"] = {"width": 8}
+    plan.entries[0]["recipe"]["tokenizer"] = {"kind": "words"}
+    plan.entries[0]["recipe"]["compare"] = {"sizes": [{"width": 8}]}
+    updates = list(compare_events(plan, "cpu"))
+    assert [update.status for update in updates[:3]] == ["sizing", "warning", "training"]
+    small, short_test, short = updates[1].values["warnings"]
+    assert "only 6,300 words" in small
+    assert "no intervals" in short_test
+    assert "--minutes" in short
+    answer = Plan.open(tmp_path / "out").result("cpu")
+    assert answer["warnings"] == [small, short_test, short]
+    assert answer["limits"]["networks"] == ["gru-tiny"]
+    table = LiveTable(["gru-tiny"], "here")
+    for update in updates:
+        table(update)
+    again = list(compare_events(Plan.open(tmp_path / "out"), "cpu"))
+    assert [update.status for update in again] == ["done"]
+
+
+def test_compare_estimates_the_passes_of_a_long_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network that trains at 1,000 tokens per second sees less than one pass of the text in its 11 seconds."""
+    monkeypatch.setattr(ladder, "estimate_tokens", lambda recipe, seconds, *rest: 1000 * seconds)
+    plan = make_plan(tmp_path / "out", ["gru/tiny"], "python", 0.2)
+    plan.entries[0]["recipe"]["tokenizer"] = {"kind": "bytes"}
+    plan.entries[0]["recipe"]["compare"] = {"sizes": [{"width": 8}]}
+    updates = compare_events(plan, "cpu")
+    (warning,) = next(update.values["warnings"] for update in updates if update.status == "warning")
+    assert "less than one pass of the training text (gru-tiny about 0." in warning
+    assert "--minutes" in warning
+
+
+def test_compare_mixes_an_n_gram_with_a_network(tmp_path: Path) -> None:
+    """The mixture in the result equals one computed from the two runs, token by token."""
+    plan = make_plan(tmp_path / "out", ["ngram/tiny", "gru/tiny"], "python", 0.05)
+    for entry in plan.entries:
+        entry["recipe"]["tokenizer"] = {"kind": "bytes"}
+    plan.entries[1]["recipe"]["model"] = {"width": 16}
+    plan.entries[1]["recipe"]["phase"][0]["batches"] = {"kind": "rows", "rows": 4, "length": 8}
+    *_, last = compare_events(plan, "cpu")
+    assert last.status == "done", last.values
+    found = Plan.open(tmp_path / "out").result("cpu")["mixture"]
+    shares = {part["name"]: part["weight"] for part in found["models"]}
+    nats = []
+    for name in shares:
+        lm = load(tmp_path / "out" / name, "cpu")
+        nats.append(lm.stream_nats(prepare(open_corpus("python"), "test", lm.tokenizer).ids))
+    mixed = -np.log(sum(share * np.exp(-cost) for share, cost in zip(shares.values(), nats, strict=True)))
+    assert found["token_perplexity"] == pytest.approx(math.exp(mixed.mean()), rel=1e-5)
+    assert found["bits_per_byte"] <= min(model["bits_per_byte"] for model in plan.models.values()) + 0.01
 
 
 def test_compare_accepts_recipes_without_authors(tmp_path: Path) -> None:

@@ -131,6 +131,46 @@ def test_headline_states_the_result():
     )
 
 
+def test_headline_states_what_the_budget_leaves_open():
+    some = [model("lstm", 2.01, epochs=0.6), model("gru", 2.4, curve=curve(58.0, 2.4, 2.4)), FOUR[2]]
+    text = Page(render(comparison(*some))).text
+    assert (
+        "Of 3 networks, 3 were cut short by the clock, 1 saw less than one pass of the text (lstm) and 2 were still "
+        "improving at the end (lstm, nplm). More time may change the order."
+    ) in text
+
+
+def test_headline_names_no_winner_after_a_few_steps():
+    hasty = [model("lstm", 2.01, steps=4), model("gru", 2.4, steps=9)]
+    text = Page(render(comparison(model("ngram", 1.9, stopped="counted"), *hasty))).text
+    assert "On web , there is no winner." in text
+    assert "lstm and gru had time for 4 to 9 steps only" in text
+    assert "best:" not in text
+    assert "lead is clear" not in text
+
+
+def test_mixture_and_warnings_are_shown():
+    parts = [{"name": "ngram", "weight": 0.6}, {"name": "lstm", "weight": 0.4}]
+    mixture = {"models": parts, "bits_per_byte": 1.9, "gain": 0.11, "best_single": "lstm"}
+    text = Page(render(comparison(*FOUR, mixture=mixture, warnings=["The text is small."]))).text
+    assert "Mixture of 60 % ngram and 40 % lstm: 1.900 bits per byte, 0.110 less than lstm alone." in text
+    assert "The text is small." in text
+
+
+def test_text_without_spaces_is_counted_in_characters():
+    given = comparison(*(m | {"word_perplexity": None} for m in FOUR))
+    for split in given["data"]["splits"]:
+        given["data"]["splits"][split] = given["data"]["splits"][split] | {"characters": 423369, "words": 7}
+    given["passage"] |= {"text": "细数十年梦，十处旧欢如昨。春风吹又生，离离原上草。"}
+    html = render(given)
+    assert "trained on 423,369 characters" in Page(html).text
+    assert "Characters" in [cell for row in rows(html) for cell in row]
+    assert not [cell for row in rows(html) for cell in row if cell.startswith("Words")]
+    assert "nextword generate runs/compare/lstm 细数十年梦，十处\n" in html.replace("&#x27;", "").replace(
+        "</code>", "\n"
+    )
+
+
 def test_leaderboard_lists_models_from_best_to_worst():
     table = rows(render(comparison(*FOUR)))
     ranked = table[1:5]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nextword.data.segmentation import sentence_spans, word_starts
+from nextword.data.segmentation import is_unspaced, opening_words, sentence_spans, word_starts
 
 
 @pytest.mark.parametrize(
@@ -41,3 +41,15 @@ def test_word_starts_are_starts_of_non_space_runs() -> None:
     text = " two\u3000words,\u00a0and\tmore\n"
     starts = word_starts(text)
     assert [text[s:].split()[0] for s in starts] == text.split()
+
+
+def test_opening_of_a_text_is_a_few_words_or_characters() -> None:
+    assert opening_words("In the beginning, God created the heavens") == "In the beginning, God"
+    assert opening_words("a b c", 12) == "a b c"
+    chinese = "中国位于亚洲东部，太平洋西岸。中国历史悠久。" * 9
+    assert is_unspaced(chinese)
+    assert opening_words(chinese) == "中国位于亚洲东部"
+    assert opening_words("ประเทศไทยอยู่ในเอเชีย") == "ประเทศไท"
+    assert not is_unspaced("The word 中国 means China")
+    assert not is_unspaced("")
+    assert opening_words("") == ""

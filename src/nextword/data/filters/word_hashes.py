@@ -21,11 +21,11 @@ import numpy as np
 
 from nextword.core.jit import jit, mix_bits
 from nextword.core.types import Document
+from nextword.data.segmentation import UNSPACED
 
 TABLE = 1 << 17  # code points in the table; those beyond are ideographs, which do not fold
 SPACE, REMOVED = 0, 1  # in the table, besides folded characters: separators, and characters to ignore
 ALONE = np.uint32(1 << 31)  # flag of a character that is a word by itself
-UNSPACED = ((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF), (0x3400, 0x9FFF), (0xF900, 0xFAFF))
 MAX_PART = 1 << 20  # characters of a document to process at once
 OVERLAP = 2000  # characters of the previous part, for n-grams across the seam
 BATCH_SIZE = 1 << 21  # characters
