@@ -92,8 +92,31 @@ def test_runs_lists_a_damaged_folder_as_unreadable(js: Js, cli: Cli, run: Path) 
     (broken / "manifest.json").write_text("{")
     answer = {Path(facts["run"]).name: facts["status"] for facts in js("runs", "--folder", run.parent)}
     assert answer["run"] == "finished"
-    assert answer["broken"].startswith("unreadable")
-    assert "broken" in cli("runs", "--folder", run.parent).stdout
+    assert answer["broken"] == "unreadable"
+    result = cli("runs", "--folder", run.parent)
+    assert "broken" in result.stdout
+    assert "damaged" in result.stderr
+
+
+def test_table_of_runs_stays_narrow_with_long_names_and_errors(
+    js: Js, cli: Cli, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A long path of the text, many metrics and a damaged run must not widen the table; --json has all of it."""
+    monkeypatch.chdir(run.parent)
+    manifest = json.loads((run / "manifest.json").read_text())
+    long = f"{'folder/' * 40}my.txt"
+    result = {"data": long, "dev": {f"metric {i}": 0.5 for i in range(40)}}
+    task = shutil.copytree(run, run.parent / "task")
+    (task / "log.jsonl").unlink()
+    (task / "manifest.json").write_text(json.dumps(manifest | {"result": result}))
+    (run.parent / "broken").mkdir()
+    (run.parent / "broken" / "manifest.json").write_text("{")
+    shown = cli("runs", "--folder", ".").stdout
+    assert max(map(len, shown.splitlines())) <= 120
+    assert "my.txt" in shown
+    rows = {row["run"]: row for row in js("runs", "--folder", ".")}
+    assert (rows["task"]["data"], len(rows["task"]["task"])) == (long, 40)
+    assert "damaged" in rows["broken"]["error"]
 
 
 def test_evaluate_repeats_the_result_of_training(js: Js, run: Path) -> None:

@@ -19,7 +19,7 @@ from nextword.ngrams.arpa import read_arpa
 from nextword.ngrams.layouts import open_layout
 from nextword.tokenizers.subwords import names_of
 
-from .conftest import BY_HAND, Cli, contents
+from .conftest import BY_HAND, Cli, contents, sets
 
 Js = Callable[..., Any]
 
@@ -207,6 +207,14 @@ def test_arpa_of_subwords_is_read_with_a_given_tokenizer(
     cli: Cli, js: Js, bpe: Path, data: Path, tmp_path: Path
 ) -> None:
     cli("convert", bpe, tmp_path / "out.arpa.gz")
+    cli("convert", tmp_path / "out.arpa.gz", tmp_path / "back")
+    for place in ("back", "back/tokenizer.json"):  # its tokenizer serves other recipes
+        out = tmp_path / f"run-{len(place)}"
+        cli("train", "ngram/kn5", "--data", data, "--out", out, *sets(f"tokenizer={{load='{tmp_path / place}'}}"))
+        assert (
+            load(out).tokenizer.encode("the king went").ids.tolist()
+            == load(bpe).tokenizer.encode("the king went").ids.tolist()
+        )
     tokenizer_beside(tmp_path / "out.arpa.gz").rename(tmp_path / "elsewhere.json")
     bare = js("convert", tmp_path / "out.arpa.gz", tmp_path / "bare")
     assert "--tokenizer" in bare["warnings"][0]

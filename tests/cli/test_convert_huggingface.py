@@ -41,6 +41,14 @@ def written(run: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+def test_run_without_a_format_gets_the_commands_that_work(cli: Cli, run: Path, trained: Path, tmp_path: Path) -> None:
+    message = expect_error(cli, run, tmp_path / "out")
+    assert f"nextword convert {run} {tmp_path / 'out'} --to huggingface" in message
+    assert f"nextword convert {run} {tmp_path / 'out'} --set model.bits=8" in message
+    assert "arpa" not in message
+    assert "no other format" in expect_error(cli, trained, tmp_path / "out")  # an LSTM over bytes
+
+
 @pytest.fixture
 def folder(written: Path, tmp_path: Path) -> Path:
     """A copy of the folder that tests may modify."""

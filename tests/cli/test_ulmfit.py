@@ -50,6 +50,20 @@ def place(cli: Cli, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_missing_first_stage_is_named_with_its_command_at_once(cli: Cli, tmp_path: Path) -> None:
+    """Before any text is opened: the text does not exist either."""
+    words = ("train", "ulmfit/tiny-lm", "--data", tmp_path / "nothing.csv", "--out", tmp_path / "out")
+    message = " ".join(cli(*words, fails=True).stderr.split())
+    assert "runs/ulmfit-tiny, which does not exist" in message
+    assert "nextword train ulmfit/tiny. Or" in message
+    elsewhere = sets(f"phase.0.init_from={tmp_path}/ulmfit-pretrain")
+    message = " ".join(cli(*words, *elsewhere, fails=True).stderr.split())
+    assert f"nextword train ulmfit/pretrain --out {tmp_path}/ulmfit-pretrain." in message
+    message = " ".join(cli(*words, *sets("phase.0.init_from=mine"), fails=True).stderr.split())
+    assert "Name another run with --set phase.words.init_from=RUN." in message
+    assert not (tmp_path / "out").exists()
+
+
 def table(message: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(message)))
 

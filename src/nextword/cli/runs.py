@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, console, emit_json, print_line, print_table
+from nextword.cli.console import Json, console, emit_json, print_line, print_table, print_warnings
 
+DATA_WIDTH = 24  # characters of the table's data column
 RESULT_KEYS = ("slug", "recipe", "data", "split", "bits_per_byte", "word_perplexity", "token_perplexity")
 
 
@@ -55,28 +57,39 @@ def _print_runs(rows: list[dict[str, Any]]) -> None:
         [
             escape(row["run"]),
             row["slug"] or "–",
-            escape(row["data"] or "–"),
+            escape(_shorten_path(row["data"] or "–")),
             format_number(row["bits_per_byte"], 3),
             format_number(row["word_perplexity"], 1),
             format_count(row["parameters"]) if row["parameters"] else "–",
             format_size(row["size"]),
-            escape(row["status"]) + "".join(f" · {name} {100 * v:.1f}" for name, v in row.get("task", {}).items()),
+            row["status"] + _main_metric(row.get("task", {})),
         ]
         for row in rows
     ]
     headings = ("run", "model", "data", "bits/byte", "word ppl", "params", "size", "status")
     print_table(headings, cells, text_columns=("model", "data", "status"))
+    print_warnings(f"{row['run']}: {row['error']}" for row in rows if row.get("error"))
     console.print("[dim]Use one: nextword generate RUN · next RUN TEXT · evaluate RUN · predict RUN · runs RUN[/]")
 
 
+def _shorten_path(data: str) -> str:
+    """The end of a long path or of a long list of texts; `--json` has it whole."""
+    return data if len(data) <= DATA_WIDTH else f"…{data[1 - DATA_WIDTH :]}"
+
+
+def _main_metric(metrics: Mapping[str, float]) -> str:
+    """The first metric of a task; the model card has all."""
+    return "".join(f" · {name} {100 * value:.1f}" for name, value in list(metrics.items())[:1])
+
+
 def _summarize_or_explain(path: Path) -> dict[str, Any]:
-    """An unreadable folder must not hide the others: its status is the error."""
+    """An unreadable folder must not hide the others: it has a row, and its error."""
     from nextword.core.errors import NextwordError
 
     try:
         return _summarize(path)
     except NextwordError as error:
-        unknown = {"size": 0, "parameters": None, "status": f"unreadable: {error}"}
+        unknown = {"size": 0, "parameters": None, "status": "unreadable", "error": str(error)}
         return {"run": str(path), **dict.fromkeys(RESULT_KEYS), **unknown}
 
 

@@ -27,7 +27,11 @@ from pathlib import Path
 from nextword.conversion import arpa, elmo, huggingface, word_vectors
 from nextword.conversion.base import RUN_FORMAT, TOKENIZER_KEY, Conversion, Progress, convert_run, is_run
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, RunError, Unsupported, unknown
+from nextword.models import model_class
+from nextword.models.base import Network
+from nextword.models.ngram import NGram
 from nextword.ngrams.layouts import MAGIC
+from nextword.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
@@ -39,13 +43,22 @@ class Format:
     is_target: Callable[[Path], bool]  # by its name alone: it does not exist yet
     read: Callable[[Path, Path, Sequence[str], Progress], Conversion]  # file or folder → run folder, with changes
     write: Callable[[Path, Path, Sequence[str], Progress], Conversion]  # run folder → file or folder
+    can_write: Callable[[RunFolder, type[Network]], bool]  # whether a run of this model has such a form
     is_folder: bool = False
     can_take_tokenizer: bool = False  # whether a source may lack its tokenizer
 
 
 FORMATS = (
     Format(
-        "arpa", arpa.NAME, arpa.KNOWN_BY, arpa.is_source, arpa.is_target, arpa.read, arpa.write, can_take_tokenizer=True
+        "arpa",
+        arpa.NAME,
+        arpa.KNOWN_BY,
+        arpa.is_source,
+        arpa.is_target,
+        arpa.read,
+        arpa.write,
+        arpa.can_write,
+        can_take_tokenizer=True,
     ),
     *(
         Format(
@@ -56,6 +69,7 @@ FORMATS = (
             lambda path: False,  # a folder has no ending: it must be requested with `to`
             module.read,
             module.write,
+            module.can_write,
             is_folder=True,
             can_take_tokenizer=module is huggingface,
         )
@@ -70,6 +84,7 @@ FORMATS = (
             partial(word_vectors.is_target, has_header=has_header),
             partial(word_vectors.read, has_header=has_header),
             partial(word_vectors.write, has_header=has_header),
+            word_vectors.can_write,
         )
         for has_header in (True, False)
     ),
@@ -107,6 +122,8 @@ def convert(
     target_format = _requested_target(target, to) if to else _detect_target(target)
     _check_target(target, is_file=target_format is not None and not target_format.is_folder)
     if source_format is None and target_format is None:
+        if not changes:
+            _require_change(source, target)
         return convert_run(source, target, changes, progress)
     if source_format is None:
         assert target_format is not None
@@ -120,6 +137,31 @@ def convert(
         changes = [change for change in changes if change not in reading]
         result = target_format.write(between.target, target, changes, progress)
     return replace(result, notes=between.notes + result.notes, warnings=between.warnings)
+
+
+def _require_change(source: Path, target: Path) -> None:
+    """Raise if this run would only be copied; name the conversions that it has. N-grams get the default layout."""
+    run = RunFolder.open(source)
+    cls = model_class(run.recipe.slug)
+    if issubclass(cls, NGram):
+        return
+    commands = [
+        f"nextword convert {source} {target} --to {format.key}"
+        if format.is_folder
+        else f"nextword convert {source} {target}{format.known_by.split()[0]}"
+        for format in FORMATS
+        if format.can_write(run, cls)
+    ]
+    commands += [f"nextword convert {source} {target} --set model.bits=8 (int8)"] if cls.can_quantize else []
+    if not commands:
+        raise Unsupported(
+            f"{source} is a run of {cls.__name__}, for which there is no other format. Use it as it is.",
+            ability="convert",
+        )
+    raise InvalidSetting(
+        f"{source} is a run already, and no format is named. This {cls.__name__} can become: {'; '.join(commands)}.",
+        key="to",
+    )
 
 
 def _check_target(target: Path, is_file: bool) -> None:

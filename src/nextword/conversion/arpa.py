@@ -43,10 +43,12 @@ from nextword.conversion.base import (
 )
 from nextword.core.errors import RunError, bad_data
 from nextword.core.io import DecompressedFile
+from nextword.models.base import Network
+from nextword.models.ngram import NGram
 from nextword.ngrams.arpa import CONVENTIONS, UNKNOWN_MISSING, read_arpa, write_arpa
 from nextword.ngrams.trie import NODE, NONE, Trie
 from nextword.recipe import Recipe, parse_recipe
-from nextword.run_folder import checksum
+from nextword.run_folder import RunFolder, checksum
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.subwords import Subwords, byte_symbols, names_of
@@ -182,6 +184,10 @@ def _are_subwords(names: Sequence[str]) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------ writing
+
+
+def can_write(run: RunFolder, cls: type[Network]) -> bool:
+    return issubclass(cls, NGram)
 
 
 def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:

@@ -219,6 +219,10 @@ def _swap_gates(x: Tensor) -> Tensor:
 # ------------------------------------------------------------------------------------------------ writing
 
 
+def can_write(run: RunFolder, cls: type[Network]) -> bool:
+    return cls is ELMo
+
+
 def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
     """Write a run as options, weights and vocabulary, without its output layer."""
     check_changes(changes, ())
@@ -248,7 +252,7 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
 
 
 def _require_elmo(run: RunFolder, cls: type[Network]) -> None:
-    if cls is not ELMo:
+    if not can_write(run, cls):
         raise Unsupported(f"{run.path} is a run of {cls.__name__}; --to elmo is for ELMo only.", ability="elmo")
 
 

@@ -351,6 +351,10 @@ def _open_pickle(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
 # ------------------------------------------------------------------------------------------------ writing a folder
 
 
+def can_write(run: RunFolder, cls: type[Network]) -> bool:
+    return any(run.recipe.slug in name_map.slugs for name_map in NAME_MAPS)
+
+
 def write(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
     check_changes(changes, ("huggingface.dtype",))
     dtype = last_value(changes, "float32", DTYPES)
@@ -388,8 +392,8 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
 
 
 def _require_name_map(run: RunFolder, cls: type[Network]) -> None:
-    known = dict.fromkeys(slug for name_map in NAME_MAPS for slug in name_map.slugs)
-    if run.recipe.slug not in known:
+    if not can_write(run, cls):
+        known = dict.fromkeys(slug for name_map in NAME_MAPS for slug in name_map.slugs)
         raise Unsupported(
             f"{run.path} is a run of {cls.__name__}, and transformers has no such network. Supported: "
             f"{', '.join(known)}.",

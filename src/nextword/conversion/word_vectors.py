@@ -34,9 +34,11 @@ from nextword.core.errors import DataError
 from nextword.core.io import write_atomically
 from nextword.data.word_vectors import Vectors, has_vectors, read_vectors
 from nextword.models import model_class
-from nextword.models.base import word_vectors
+from nextword.models.base import WORD_TOKENIZERS, Network, word_vectors
+from nextword.models.elmo import ELMo
+from nextword.models.ngram import NGram
 from nextword.recipe import parse_recipe
-from nextword.run_folder import checksum
+from nextword.run_folder import RunFolder, checksum
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import EOS, UNKNOWN, Lexicon
 
@@ -90,6 +92,12 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress,
     facts = network_facts(num_parameters, recipe, tokenizer)
     use = f"nextword embed {target} --nearest {_example_word(words)}"
     return Conversion(target, RUN_FORMAT, folder_size(target), facts, use, notes)
+
+
+def can_write(run: RunFolder, cls: type[Network]) -> bool:
+    """Whether the run has a vector per word, as far as its recipe says; `word_vectors` looks at the network."""
+    has_words = run.recipe.tokenizer.get("kind") in WORD_TOKENIZERS
+    return has_words and not issubclass(cls, (NGram, ELMo))
 
 
 def write(source: Path, target: Path, changes: Sequence[str], progress: Progress, has_header: bool) -> Conversion:

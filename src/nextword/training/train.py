@@ -39,7 +39,7 @@ from nextword.tokenizers.training import train_tokenizer
 from nextword.training.device import choose_device
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job, never_stop
 from nextword.training.trainer import Trainer, run_gradient_phase
-from nextword.training.warm_start import initial_weights, load_initial_weights
+from nextword.training.warm_start import check_initial_runs, initial_weights, load_initial_weights
 
 MAX_NAMED = 4  # differing settings in an error message
 
@@ -74,6 +74,7 @@ def train_events(
         )
     if not run:
         RunFolder.refuse_if_taken(folder)
+        check_initial_runs(recipe)
     corpora = [_open_corpus(phase) for phase in recipe.phases]
     if run:
         tokenizer = load_tokenizer(run.path / "tokenizer.json")

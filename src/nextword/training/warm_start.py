@@ -13,12 +13,13 @@ things in two vocabularies.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from nextword.core.errors import InvalidSetting, RunError, Unsupported, invalid
+from nextword.core.errors import InvalidSetting, MissingFile, RunError, Unsupported, invalid
 from nextword.core.protocols import Counting
 from nextword.layers.output.mixture import MixtureOfSoftmaxes
 from nextword.layers.output.sampled import SampledSoftmax
@@ -26,6 +27,7 @@ from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.models.framing import resize_embeddings
+from nextword.recipe import Phase, Recipe, recipe_names
 from nextword.run_folder import RunFolder
 from nextword.tokenizers import fingerprint, vocabulary
 from nextword.tokenizers.base import Tokenizer
@@ -35,6 +37,39 @@ from nextword.training.events import Job
 NEW = -1  # the row of a word that the other vocabulary lacks
 PROPOSAL = "readout.proposal."  # tensors of sampled softmax that come from the new training text
 MAX_NAMED = 4  # tensors in an error message
+
+
+def check_initial_runs(recipe: Recipe) -> None:
+    """Raise at once, before any text is read, if a run that a phase starts from is missing or unfinished."""
+    for phase in recipe.phases:
+        if not phase.init_from:
+            continue
+        if not (Path(phase.init_from) / "manifest.json").is_file():
+            raise MissingFile(
+                f"Phase '{phase.name}' of {recipe.name} starts from the run {phase.init_from}, which does not exist. "
+                f"{_how_to_get(phase)}",
+                path=phase.init_from,
+            )
+        _require_model(RunFolder.open(phase.init_from))
+
+
+def _how_to_get(phase: Phase) -> str:
+    """The command that trains a run of this name, if a recipe of the package is trained into it; or the setting."""
+    setting = f"name another run with --set phase.{phase.name}.init_from=RUN"
+    place, _, name = phase.init_from.rpartition("/")
+    recipe = next((known for known in recipe_names() if known.replace("/", "-") == name), None)
+    if recipe is None:
+        return f"{setting[0].upper()}{setting[1:]}."
+    out = "" if place == "runs" else f" --out {phase.init_from}"
+    return f"Train it first: nextword train {recipe}{out}. Or {setting}."
+
+
+def _require_model(run: RunFolder) -> None:
+    if not run.has_model:
+        raise RunError(
+            f"{run.path} has no trained weights yet. Resume it with `nextword train --resume --out {run.path}`.",
+            path=run.path,
+        )
 
 
 def load_initial_weights(job: Job, tokenizer: Tokenizer) -> Sequence[str]:
@@ -56,11 +91,7 @@ def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], 
     network = job.network.base
     run = RunFolder.open(job.phase.init_from)
     run.verify()
-    if not run.has_model:
-        raise RunError(
-            f"{run.path} has no trained weights yet. Resume it with `nextword train --resume --out {run.path}`.",
-            path=run.path,
-        )
+    _require_model(run)
     run_tokenizer = load_tokenizer(run.path / "tokenizer.json")
     other_vocabulary = fingerprint(run_tokenizer) != fingerprint(tokenizer)
     if other_vocabulary and not (is_word_level(run_tokenizer) and is_word_level(tokenizer)):
