@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import nextword
 from nextword.comparison.compare import compare_events, make_plan
 from nextword.comparison.terminal import verdict
-from nextword.core.types import Sample, Stop
 
 
 def test_the_tour(tmp_path: Path) -> None:
     # Train: a recipe, a folder; events as it goes. It ends with an evaluation and a model card.
-    events: list[Any] = []
-    result = nextword.train("gru/tiny", tmp_path / "gru", changes=["phase.0.steps=40"], on_event=events.append)
-    assert all(event.values["perplexity"] > 1 for event in events if event.kind == "valid")
-    assert result.evaluation.bits_per_byte > 0
+    for event in nextword.train("gru/tiny", out=tmp_path / "gru", steps=40, events=True):
+        assert event.kind != "valid" or event.values["perplexity"] > 1
+    run = nextword.Run(tmp_path / "gru")
+    assert run.evaluation is not None
+    assert run.evaluation.bits_per_byte > 0
     assert (tmp_path / "gru" / "card.md").is_file()
-    assert nextword.evaluate(tmp_path / "gru").bits_per_byte == result.evaluation.bits_per_byte
+    assert nextword.evaluate(run, progress=False).bits_per_byte == run.evaluation.bits_per_byte
 
     # Load: plain strings from here on.
     lm = nextword.load(tmp_path / "gru")
@@ -36,9 +35,9 @@ def test_the_tour(tmp_path: Path) -> None:
     assert 0 < best.probability < 1
 
     # Write on: pieces, as they come.
-    pieces = lm.generate("The value", Sample(temperature=0.8, seed=1), Stop(length=20))
-    text = "".join(piece.text for piece in pieces)
-    assert text == "".join(p.text for p in lm.generate("The value", Sample(temperature=0.8, seed=1), Stop(length=20)))
+    how, stop = nextword.Sample(temperature=0.8, seed=1), nextword.Stop(length=20)
+    text = "".join(piece.text for piece in lm.generate("The value", how, stop))
+    assert text == "".join(piece.text for piece in lm.generate("The value", how, stop))
 
     # A vector a text, from any layer.
     assert lm.embed(["one text", "another"], layer=-1).shape == (2, lm.network.widths[-1])

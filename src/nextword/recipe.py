@@ -9,12 +9,15 @@ A recipe with a [task] may leave [tokenizer] and [model] out: they come from the
 are errors. A recipe may extend another (`extends = "slug/name"`); its tables replace those of its parent as a whole.
 
 The command line changes settings in one way, `--set a.b=c`. A phase is addressed by its index or name
-(`phase.0.epochs`), or all phases by a star (`phase.*.optimizer.rate`).
+(`phase.0.epochs`), or all phases by a star (`phase.*.optimizer.rate`). Python changes them by keyword, which becomes
+the same: `minutes=2, model={"width": 128}`.
 """
 
 from __future__ import annotations
 
 import copy
+import json
+import numbers
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -291,6 +294,82 @@ def _find_phase(phases: list[dict[str, Any]], part: str, change: str) -> dict[st
     raise UnknownName(
         f"--set {change}: there is no phase '{part}'. The recipe has {', '.join(known)}.", name=part, known=known
     )
+
+
+# ------------------------------------------------------------------------------------------------ keywords
+
+KEYWORD_TABLES = ("tokenizer", "model", "task", "phase")
+PHASE_KEYS = tuple(f.name for f in fields(Phase) if f.name != "name")
+
+
+def settings_as_changes(settings: Mapping[str, Any], phases: Sequence[str] | None = None) -> list[str]:
+    """Settings given as Python keywords, in the form of `--set`.
+
+        settings_as_changes({"minutes": 2, "model": {"width": 128}}, ["pretrain"])
+        ["phase.0.minutes=2", "model.width=128"]
+
+    A table changes the recipe key by key; one with a `kind` replaces the recipe's. A setting of a phase needs a recipe
+    with one phase, or `phase={"NAME": {…}}`. `phases` are the names of the recipe's; None: those of any recipe, all of
+    which are changed.
+    """
+    changes: list[str] = []
+    for key, value in settings.items():
+        if key == "phase":
+            changes += _phase_changes(value)
+        elif key in KEYWORD_TABLES:
+            if not isinstance(value, Mapping):
+                raise invalid(key, value, f"must be a dictionary of its settings, as in {key}={{'key': value}}.")
+            changes += _table_changes(key, value)
+        elif key in PHASE_KEYS:
+            if phases is not None and len(phases) > 1:
+                example = f"phase={{{phases[0]!r}: {{{key!r}: {value!r}}}}}"
+                raise InvalidSetting(
+                    f"The recipe has {len(phases)} phases ({', '.join(phases)}), so {key} = {value!r} is not clear. "
+                    f"Name the phase: {example}.",
+                    key=key,
+                    value=value,
+                )
+            changes += _table_changes(f"phase.{'*' if phases is None else 0}.{key}", value)
+        else:
+            raise unknown(
+                "setting",
+                key,
+                [*KEYWORD_TABLES, *PHASE_KEYS],
+                hint="Use a table (model={…}, tokenizer={…}) or a setting of training, such as minutes or epochs.",
+            )
+    return changes
+
+
+def _phase_changes(value: object) -> list[str]:
+    """Settings of phases by name or number, or a list of them in order."""
+    tables = dict(enumerate(value)) if isinstance(value, (list, tuple)) else value
+    if not isinstance(tables, Mapping) or not all(isinstance(table, Mapping) for table in tables.values()):
+        problem = "must name phases: phase={'NAME': {'epochs': 3}}, or phase=[{…}, {…}] in their order."
+        raise invalid("phase", value, problem)
+    return [change for name, table in tables.items() for change in _table_changes(f"phase.{name}", table)]
+
+
+def _table_changes(path: str, value: object) -> list[str]:
+    if isinstance(value, Mapping) and "kind" not in value:
+        return [change for key, item in value.items() for change in _table_changes(f"{path}.{key}", item)]
+    return [f"{path}={_toml_literal(value, path)}"]
+
+
+def _toml_literal(value: object, path: str) -> str:
+    """A value in TOML's notation, on one line."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, numbers.Integral):  # numpy's too
+        return str(int(value))
+    if isinstance(value, numbers.Real):
+        return repr(float(value))
+    if isinstance(value, (str, Path)):
+        return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(_toml_literal(item, path) for item in value)}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{json.dumps(str(k))} = {_toml_literal(v, path)}' for k, v in value.items())}}}"
+    raise invalid(path, value, "must be a number, a text, true or false, a list or a dictionary.")
 
 
 # ------------------------------------------------------------------------------------------------ writing

@@ -1,7 +1,8 @@
-"""The public functions: every command is one call, and importing nextword is quick."""
+"""The public functions: every command is one call, importing is quick, and results speak for themselves."""
 
 from __future__ import annotations
 
+import importlib
 import pydoc
 import subprocess
 import sys
@@ -10,11 +11,13 @@ from typing import Any
 
 import pytest
 
-import nextword
-from nextword.core.errors import InvalidSetting
+import nextword as nw
+from nextword.core.errors import InvalidSetting, RunError, UnknownName
 from nextword.run_folder import RunFolder
+from tests.support.errors import raises
 
-SMALL = ['tokenizer={kind="bytes"}', "model.width=8", "phase.0.steps=6", "phase.0.validate_every=3"]
+SMALL: dict[str, Any] = {"tokenizer": {"kind": "bytes"}, "model": {"width": 8}, "steps": 6, "validate_every": 3}
+FUNCTIONS = ("train", "load", "evaluate", "compare", "transfer", "predict", "convert", "papers", "runs", "open_corpus")
 
 
 @pytest.fixture(scope="module")
@@ -24,55 +27,218 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_train_evaluates_the_run_and_writes_its_card(text: Path, tmp_path: Path) -> None:
-    events: list[Any] = []
-    result = nextword.train(
-        "lstm/tiny", tmp_path / "run", data=str(text), changes=SMALL, seed=3, on_event=events.append
-    )
-    assert [event.kind for event in events][-2:] == ["end", "evaluate"]
-    assert not result.is_interrupted
-    assert "bits per byte" in repr(result)
-    assert result.evaluation.bits_per_byte > 0
-    run = RunFolder.open(tmp_path / "run")
-    assert run.is_finished
-    assert run.recipe.phases[0].seed == 3
-    assert any(line.get("event") == "evaluation" for line in run.read_log())
-    assert "bits/byte" in (run.path / "card.md").read_text()
-    assert set(result.evaluation.values["can"]) == result.load(device="cpu").can
+@pytest.fixture(scope="module")
+def run(text: Path, tmp_path_factory: pytest.TempPathFactory) -> nw.Run:
+    folder = tmp_path_factory.mktemp("runs") / "lstm"
+    return nw.train("lstm/tiny", text, out=folder, seed=3, progress=False, **SMALL)
 
 
-def test_interrupted_training_is_resumed_without_a_recipe(text: Path, tmp_path: Path) -> None:
-    result = nextword.train("lstm/tiny", tmp_path / "run", data=str(text), changes=SMALL, stop=lambda: True)
-    assert result.is_interrupted
-    assert "interrupted" in repr(result)
-    assert not (tmp_path / "run" / "card.md").exists()
-    result = nextword.train(out=tmp_path / "run", resume=True)
-    assert not result.is_interrupted
-    assert (tmp_path / "run" / "card.md").is_file()
+# ------------------------------------------------------------------------------------------------ the namespace
 
 
-def test_resume_refuses_other_settings(tmp_path: Path) -> None:
-    for options in ({"data": "my.txt"}, {"seed": 2}, {"changes": ["phase.0.steps=2"]}):
-        with pytest.raises(InvalidSetting):
-            nextword.train(out=tmp_path / "run", resume=True, **options)
-    with pytest.raises(InvalidSetting):
-        nextword.train(resume=True)
+def test_dir_shows_the_public_names() -> None:
+    assert dir(nw) == sorted(nw.__all__)
+    assert not {name for name in dir(nw) if name.startswith("_")} - {"__version__"}
 
 
-def test_papers_lists_every_model_with_its_recipes() -> None:
-    papers = {paper.slug: paper for paper in nextword.papers()}
-    assert "lstm/tiny" in papers["lstm"].recipes
-    assert "generate" in papers["gpt2"].can
-    assert "generate" not in papers["bert"].can
+@pytest.mark.parametrize("name", nw.__all__)
+def test_every_public_name_can_be_imported(name: str) -> None:
+    code = f"from nextword import {name}; import nextword; assert {name} is nextword.{name}"
+    exec(code, {})
 
 
-def test_help_is_a_tour() -> None:
-    page = pydoc.plain(pydoc.render_doc(nextword))
-    for name in ("train", "load", "evaluate", "compare", "transfer", "predict", "convert", "papers"):
-        assert f"    {name}(" in page
-        assert f"nextword.{name}(" in page
+def test_an_unknown_name_suggests_a_public_one() -> None:
+    with pytest.raises(AttributeError, match="Did you mean 'compare'"):
+        nw.compere  # noqa: B018
+    assert not hasattr(nw, "compere")
 
 
 def test_import_loads_neither_torch_nor_numpy() -> None:
-    code = "import sys, nextword; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
+    code = "import sys, nextword; dir(nextword); sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_help_is_a_tour() -> None:
+    page = pydoc.plain(pydoc.render_doc(nw))
+    for name in ("train", "load", "evaluate", "compare", "transfer", "predict", "convert", "papers"):
+        assert name in page
+    for name in FUNCTIONS:
+        assert f"nextword.{name}(" in (getattr(nw, name).__doc__ or ""), name
+
+
+def test_signatures_are_annotated() -> None:
+    import inspect
+
+    for name in FUNCTIONS:
+        signature = inspect.signature(getattr(nw, name))
+        assert signature.return_annotation is not inspect.Signature.empty
+        assert all(p.annotation is not inspect.Parameter.empty for p in signature.parameters.values()), name
+
+
+# ------------------------------------------------------------------------------------------------ training
+
+
+def test_train_evaluates_the_run_and_writes_its_card(run: nw.Run) -> None:
+    assert run.is_finished
+    assert run.evaluation is not None
+    assert run.evaluation.bits_per_byte > 0
+    assert run.recipe.phases[0].seed == 3
+    assert run.recipe.model["width"] == 8
+    assert run.recipe.tokenizer == {"kind": "bytes"}
+    assert any(line.get("event") == "evaluation" for line in run.folder.read_log())
+    assert "bits/byte" in (run.path / "card.md").read_text()
+    assert set(run.evaluation.values["can"]) == run.load(device="cpu").can
+    assert run.model is run.model
+
+
+def test_a_run_describes_itself(run: nw.Run) -> None:
+    for shown in (repr(run), run._repr_html_()):
+        for fact in ("lstm/tiny", "finished", "bits per byte", f"{run.path}", "kB"):
+            assert fact in shown
+    assert "parameters" in repr(run)
+    assert run.scores["bits_per_byte"] == run.evaluation.bits_per_byte
+    assert run.parameters == run.model.parameters
+    assert run.size > 0
+    assert 0 < run.minutes < 1
+    assert [line["step"] for line in run.history] == [3, 6]
+    assert "bits per byte" in repr(run.evaluation)
+    assert "token perplexity" in run.evaluation._repr_html_()
+
+
+def test_a_run_is_accepted_as_its_path(run: nw.Run) -> None:
+    assert nw.load(run).parameters == run.parameters
+    assert nw.evaluate(run, progress=False).bits_per_byte == run.evaluation.bits_per_byte
+
+
+def test_runs_lists_run_folders(run: nw.Run) -> None:
+    runs = nw.runs(run.path.parent)
+    assert [found.path for found in runs] == [run.path]
+    assert "lstm/tiny" in runs._repr_html_()
+    (run.path.parent / "broken").mkdir()
+    (run.path.parent / "broken" / "manifest.json").write_text("{")
+    table = nw.runs(run.path.parent)
+    assert "unreadable" in table._repr_html_()
+    assert "damaged" in repr(table)
+
+
+def test_settings_are_keywords(text: Path, tmp_path: Path) -> None:
+    settings = SMALL | {"optimizer": {"rate": 0.125}, "batches": {"rows": 2}}
+    events = nw.train("lstm/tiny", text, out=tmp_path / "run", events=True, stop=lambda: True, **settings)
+    list(events)
+    phase = RunFolder.open(tmp_path / "run").recipe.phases[0]
+    assert (phase.steps, phase.epochs, phase.optimizer["rate"], phase.batches["rows"]) == (6, 0, 0.125, 2)
+    assert "kind" in phase.optimizer, "a table without a kind keeps the recipe's other settings"
+
+
+@pytest.mark.parametrize(
+    ("settings", "hint"),
+    [
+        ({"minuts": 2}, "Did you mean 'minutes'?"),
+        ({"modle": {"width": 8}}, "Did you mean 'model'?"),
+        ({"model": {"widht": 8}}, "Did you mean 'width'?"),
+        ({"phase": {"pretrian": {"steps": 1}}}, "pretrian"),
+    ],
+)
+def test_an_unknown_setting_suggests_a_known_one(text: Path, tmp_path: Path, settings: Any, hint: str) -> None:
+    with raises(UnknownName) as error:
+        nw.train("lstm/tiny", text, out=tmp_path / "run", progress=False, **settings)
+    assert hint in str(error.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_setting_of_one_of_several_phases_needs_its_name() -> None:
+    with raises(InvalidSetting) as error:
+        nw.train("awd-lstm/ptb", minutes=1)
+    assert "phase={" in str(error.value)
+
+
+def test_the_default_folder_is_named_after_the_recipe(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run = nw.train("lstm/tiny", text, stop=lambda: True, progress=False, **SMALL)
+    assert run.path == Path("runs/lstm-tiny")
+    with raises(RunError):
+        nw.train("lstm/tiny", text, progress=False, **SMALL)
+
+
+def test_train_on_data_in_memory(tmp_path: Path) -> None:
+    texts = [f"the cat sat on the mat number {i} ." for i in range(300)]
+    run = nw.train("lstm/tiny", texts, out=tmp_path / "list", progress=False, **SMALL)
+    assert run.is_finished
+    columns = nw.train("lstm/tiny", {"text": texts}, out=tmp_path / "columns", progress=False, **SMALL)
+    assert columns.evaluation.bits_per_byte == run.evaluation.bits_per_byte
+    pandas = pytest.importorskip("pandas")
+    result = nw.evaluate(run, pandas.DataFrame({"text": texts[:20]}), progress=False)
+    assert result.values["bytes"] > 0
+    assert "train" in nw.open_corpus(texts).splits
+
+
+def test_a_list_of_files_is_not_a_list_of_texts(text: Path, tmp_path: Path) -> None:
+    with raises(InvalidSetting) as error:
+        nw.train("lstm/tiny", [str(text)], out=tmp_path / "run")
+    assert "list of files" in str(error.value)
+
+
+# ------------------------------------------------------------------------------------------------ events and resuming
+
+
+def test_events_end_with_the_evaluation(text: Path, tmp_path: Path) -> None:
+    events = list(nw.train("lstm/tiny", text, out=tmp_path / "run", events=True, **SMALL))
+    assert [event.kind for event in events][-2:] == ["end", "evaluate"]
+    assert events[-1].values["bits_per_byte"] == nw.runs(tmp_path)[0].scores["bits_per_byte"]
+    assert all(event.values["perplexity"] > 1 for event in events if event.kind == "valid")
+
+
+def test_events_closed_early_leave_a_run_that_resumes_bit_exactly(text: Path, tmp_path: Path) -> None:
+    for event in nw.train("lstm/tiny", text, out=tmp_path / "closed", events=True, **SMALL):
+        if event.kind == "valid":
+            break
+    closed = nw.Run(tmp_path / "closed")
+    assert not closed.is_finished
+    assert closed.folder.has_state
+    assert "unfinished" in repr(closed)
+    assert "resume=True" in closed._repr_html_()
+    resumed = nw.train(resume=True, out=closed, progress=False)
+    whole = nw.train("lstm/tiny", text, out=tmp_path / "whole", progress=False, **SMALL)
+    assert resumed.is_finished
+    assert resumed.evaluation.values["nats"] == whole.evaluation.values["nats"]
+
+
+def test_interrupted_training_is_resumed_without_a_recipe(text: Path, tmp_path: Path) -> None:
+    run = nw.train("lstm/tiny", text, out=tmp_path / "run", stop=lambda: True, progress=False, **SMALL)
+    assert not run.is_finished
+    assert not (run.path / "card.md").exists()
+    run = nw.train(out=run, resume=True, progress=False)
+    assert run.is_finished
+    assert (run.path / "card.md").is_file()
+
+
+def test_resume_refuses_other_settings(tmp_path: Path) -> None:
+    for options in ({"data": "my.txt"}, {"seed": 2}, {"steps": 2}, {"changes": ["phase.0.steps=2"]}):
+        with pytest.raises(InvalidSetting):
+            nw.train(out=tmp_path / "run", resume=True, **options)
+    with pytest.raises(InvalidSetting):
+        nw.train(resume=True)
+    with pytest.raises(InvalidSetting):
+        nw.train()
+
+
+# ------------------------------------------------------------------------------------------------ what there is
+
+
+def test_papers_lists_every_model_with_its_recipes() -> None:
+    papers = nw.papers()
+    by_slug = {paper.slug: paper for paper in papers}
+    assert "lstm/tiny" in by_slug["lstm"].recipes
+    assert "generate" in by_slug["gpt2"].can
+    assert "generate" not in by_slug["bert"].can
+    assert "lstm/tiny" in papers._repr_html_()
+    assert "lstm/tiny" in by_slug["lstm"]._repr_html_()
+
+
+def test_public_types_have_docstrings() -> None:
+    for name in nw.__all__:
+        if name != "__version__":
+            assert (getattr(nw, name).__doc__ or "").strip(), name
+    assert importlib.import_module("nextword").__doc__

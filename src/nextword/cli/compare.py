@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -19,18 +18,13 @@ from nextword.cli.console import (
     Resume,
     console,
     emit_json,
-    error_console,
     exit_interrupted,
-    print_columns,
     print_line,
     print_warnings,
     refuse_options,
     save_stdin,
 )
-
-if TYPE_CHECKING:
-    from nextword import ComparisonResult
-    from nextword.comparison.compare import Plan, Update
+from nextword.progress.display import error_console
 
 
 def compare(
@@ -59,14 +53,26 @@ def compare(
       nextword compare lstm/small gru/small --data my.txt --set tokenizer.size=8000
       nextword compare runs/a runs/b --data my.txt
     """
-    from nextword.comparison.compare import open_plan
+    import nextword
+    from nextword.progress.display import Interrupted
 
     if resume:
         refuse_options({"names": names, "--set": changes}, "--resume continues the comparison as planned.")
-    plan = open_plan(names or (), save_stdin(data), minutes, out, changes or (), resume)
-    if not plan.has_pairs:
-        print_columns([plan.data], quiet or json)
-    result = _run(plan, device, quiet or json)
+    is_silent = quiet or json
+    try:
+        result = nextword.compare(
+            names or (),
+            save_stdin(data) or None,
+            minutes,
+            out=out or None,
+            changes=changes or (),
+            resume=resume,
+            device=device,
+            progress=not is_silent,
+        )
+        is_interrupted = False
+    except Interrupted as interrupted:
+        result, is_interrupted = interrupted.result, True
     done = [model for model in result.models if model["status"] == "done"]
     if json:
         emit_json(result.comparison)
@@ -75,8 +81,8 @@ def compare(
 
         console.print(leaderboard(result.comparison, console.width))
         print_line(f"report: [bold]{escape(str(result.report))}[/]")
-    if result.is_interrupted:
-        count = f"{len(done)} of {len(plan.entries)} models are done"
+    if is_interrupted:
+        count = f"{len(done)} of {len(result.names)} models are done"
         exit_interrupted(f"nextword compare --resume --out {result.path}", count)
     if not done:
         for model in result.models:
@@ -85,36 +91,6 @@ def compare(
         raise typer.Exit(1)
     if not json and not quiet:
         _print_example_commands(done[0], result.comparison)
-
-
-def _run(plan: Plan, device: str, quiet: bool) -> ComparisonResult:
-    """Run the comparison with a live table in a terminal, or with lines of text."""
-    from rich.live import Live
-
-    from nextword.cli.train import interruptible
-    from nextword.comparison.compare import run_plan
-    from nextword.comparison.terminal import LiveTable
-    from nextword.core.io import format_number
-
-    names = [entry["name"] for entry in plan.entries]
-    table = LiveTable(names, f"{plan.data}: {len(names)} models in {plan.minutes:g} minutes")
-    is_live = error_console.is_terminal and not quiet
-    screen: AbstractContextManager[object] = (
-        Live(table, console=error_console, refresh_per_second=4, transient=True) if is_live else nullcontext()
-    )
-
-    def show(update: Update) -> None:
-        table(update)
-        if update.status == "warning":
-            print_warnings(update.values["warnings"], quiet)
-            return
-        if not is_live and not quiet and update.event is None:
-            bits = update.values.get("bits_per_byte")
-            score = f", {format_number(bits, 3)} bits/byte" if bits else ""
-            error_console.print(f"{update.name}: {update.status}{score}")
-
-    with interruptible() as stop, screen:
-        return run_plan(plan, device, show, table.preparing, stop)
 
 
 def _print_example_commands(best: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:

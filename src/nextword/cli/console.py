@@ -7,10 +7,9 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn, ParamSpec, Self, TypeVar
+from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
 from rich.console import Console
@@ -18,18 +17,12 @@ from rich.markup import escape
 
 from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, unknown
 from nextword.core.io import replace_nonfinite
-
-if TYPE_CHECKING:
-    from rich.progress import Progress, TaskID
-
-    from nextword.training.events import Event
+from nextword.progress.display import error_console
 
 console = Console(highlight=False)
-error_console = Console(stderr=True, highlight=False)
 
 P = ParamSpec("P")
 Row = TypeVar("Row")
-UpdateBar = Callable[..., None]  # (done, total=None)
 
 # ------------------------------------------------------------------------------------------------ options
 
@@ -221,53 +214,3 @@ def shorten(text: str, limit: int) -> str:
     """One line of at most `limit` characters."""
     line = " ".join(text.split())
     return line if len(line) <= limit else line[:limit].rstrip() + " …"
-
-
-# ------------------------------------------------------------------------------------------------ progress
-
-
-class ProgressDisplay:
-    """One progress bar at a time, if standard error is a terminal: a new label replaces the bar before. Subclasses show
-    the events of a command."""
-
-    def __init__(self, quiet: bool) -> None:
-        self.quiet = quiet
-        self.label = ""
-        self.total: float | None = None
-        self._progress: Progress | None = None
-        self._task: TaskID | None = None
-
-    def __enter__(self) -> Self:
-        if not self.quiet and error_console.is_terminal:
-            from rich import progress as rich
-
-            description, note = (rich.TextColumn(f"{{task.{name}}}") for name in ("description", "fields[note]"))
-            columns = (description, rich.BarColumn(bar_width=24), note, rich.TimeRemainingColumn())
-            self._progress = rich.Progress(*columns, console=error_console, transient=True)
-            self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._progress:
-            self._progress.stop()
-
-    def show_step(self, event: Event) -> None:
-        values = event.values
-        note = f"loss {values['loss']:.3f} · {values['tokens_per_second']:,} tokens/s" if "loss" in values else ""
-        self.update(event.phase, event.step, values.get("of") or self.total, note)
-
-    def update(self, label: str, done: float, total: float | None, note: str = "") -> None:
-        if self._progress is None:
-            return
-        if self._task is None or label != self.label:
-            if self._task is not None:
-                self._progress.remove_task(self._task)
-            self.label, self._task = label, self._progress.add_task(label, total=total, note=note)
-        self._progress.update(self._task, completed=done, total=total, note=note)
-
-
-@contextmanager
-def progress_bar(label: str, total: float | None = None, quiet: bool = False) -> Iterator[UpdateBar]:
-    """A progress bar for one activity; yields `update(done, total=None)`."""
-    with ProgressDisplay(quiet) as display:
-        yield lambda done, new_total=None: display.update(label, done, new_total or total)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from nextword.cli.console import Json, ProgressDisplay, Quiet, emit_json, print_line, print_notes, print_warnings
+from nextword.cli.console import Json, Quiet, emit_json, print_line, print_notes, print_warnings
 
 
 def convert(
@@ -74,10 +74,9 @@ def convert(
     """
     import nextword
 
-    with ProgressDisplay(quiet or json) as display:
-        result = nextword.convert(
-            source, target, changes=changes or (), to=to, tokenizer=tokenizer, on_progress=display.update
-        )
+    result = nextword.convert(
+        source, target, changes=changes or (), to=to, tokenizer=tokenizer, progress=not (quiet or json)
+    )
     if json:
         values = {key: value for key, value in asdict(result).items() if key not in ("facts", "use", "target")}
         emit_json({"source": source, "target": target, **values, **result.facts})

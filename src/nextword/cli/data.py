@@ -11,7 +11,6 @@ from rich.markup import escape
 
 from nextword.cli.console import (
     Json,
-    ProgressDisplay,
     Quiet,
     Search,
     console,
@@ -21,11 +20,11 @@ from nextword.cli.console import (
     print_notes,
     print_table,
     print_warnings,
-    progress_bar,
     refuse_options,
     search_rows,
     shorten,
 )
+from nextword.progress.display import ProgressDisplay, progress_bar
 
 if TYPE_CHECKING:
     from nextword.data.catalog import Entry

@@ -13,12 +13,10 @@ from rich.markup import escape
 from nextword.cli.console import (
     Device,
     Json,
-    ProgressDisplay,
     Quiet,
     console,
     emit_json,
     parse_settings,
-    print_columns,
     print_line,
     print_notes,
     print_table,
@@ -28,6 +26,7 @@ from nextword.cli.console import (
 )
 from nextword.cli.generate import parse_beam
 from nextword.core.io import format_number
+from nextword.progress.display import ProgressDisplay
 
 if TYPE_CHECKING:
     from nextword.evaluation.dynamic import DynamicSettings
@@ -152,22 +151,20 @@ def evaluate(
         return
     cache_settings, dynamic_settings = _parse_adaptive(changes or [], cache, dynamic, beam)
     decoding = parse_beam(beam, changes or []) if beam is not None else None
-    _print_columns_of(run, data, quiet)
-    with ProgressDisplay(quiet) as display:
-        evaluation = nextword.evaluate(
-            run,
-            data,
-            split=split,
-            context=context,
-            stride=stride,
-            limit=limit,
-            decoding=decoding,
-            cache=cache_settings,
-            dynamic=dynamic_settings,
-            overlap_with=overlap_with,
-            device=device,
-            on_progress=display.update,
-        )
+    evaluation = nextword.evaluate(
+        run,
+        data or None,
+        split=split,
+        context=context,
+        stride=stride,
+        limit=limit,
+        decoding=decoding,
+        cache=cache_settings,
+        dynamic=dynamic_settings,
+        overlap_with=overlap_with,
+        device=device,
+        progress=not quiet,
+    )
     values = evaluation.values
     if json:
         emit_json(values)
@@ -208,17 +205,6 @@ def _parse_adaptive(
     from nextword.evaluation.adaptive import parse_settings
 
     return parse_settings(changes, cache, dynamic)
-
-
-def _print_columns_of(run: str, data: str, quiet: bool) -> None:
-    """Print which column of a table is the text, unless the run reads pairs or labeled examples."""
-    from nextword.models import model_class
-    from nextword.run_folder import RunFolder
-
-    recipe = RunFolder.open(run).recipe
-    name = data or recipe.phases[-1].data
-    if name and recipe.task is None and not model_class(recipe.slug).is_conditional:
-        print_columns([name], quiet)
 
 
 def _score_lines(run: str, data: str, device: str) -> list[dict[str, Any]]:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from nextword.cli.console import Data, Json, Quiet, console, emit_json, progress_bar
+from nextword.cli.console import Data, Json, Quiet, console, emit_json
+from nextword.progress.display import progress_bar
 
 if TYPE_CHECKING:
     from nextword.studies._study import Finding

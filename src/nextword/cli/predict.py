@@ -17,12 +17,11 @@ from nextword.cli.console import (
     Quiet,
     Run,
     emit_json,
-    error_console,
     print_line,
     print_warnings,
-    progress_bar,
     refuse_options,
 )
+from nextword.progress.display import error_console, progress_bar
 
 if TYPE_CHECKING:
     from nextword.tasks.predict import Prompt

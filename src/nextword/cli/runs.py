@@ -26,10 +26,12 @@ def runs(
       nextword runs
       nextword runs runs/lstm-tiny
     """
+    import nextword
+
     if run:
         _show_run(Path(run), json)
         return
-    rows = [_summarize_or_explain(path.parent) for path in sorted(folder.glob("**/manifest.json"))]
+    rows = [_summarize_or_explain(run.path) for run in nextword.runs(folder)]
     if json:
         emit_json(rows)
     elif rows:
@@ -39,7 +41,9 @@ def runs(
 
 
 def _show_run(path: Path, json: bool) -> None:
-    summary = _summarize(path)
+    from nextword.results import Run
+
+    summary = Run(path).summary()
     if json:
         emit_json(summary)
         return
@@ -85,33 +89,10 @@ def _main_metric(metrics: Mapping[str, float]) -> str:
 def _summarize_or_explain(path: Path) -> dict[str, Any]:
     """An unreadable folder must not hide the others: it has a row, and its error."""
     from nextword.core.errors import NextwordError
+    from nextword.results import Run
 
     try:
-        return _summarize(path)
+        return Run(path).summary()
     except NextwordError as error:
         unknown = {"size": 0, "parameters": None, "status": "unreadable", "error": str(error)}
         return {"run": str(path), **dict.fromkeys(RESULT_KEYS), **unknown}
-
-
-def _summarize(path: Path) -> dict[str, Any]:
-    from nextword.model_card import last_evaluation
-    from nextword.run_folder import RunFolder
-
-    run = RunFolder.open(path)
-    manifest, result = run.manifest, last_evaluation(run) or {}
-    task = manifest.get("result", {})  # of a fine-tuned run
-    files = set(manifest.get("files", {})) - {"recipe.toml", "tokenizer.json"}
-    return {
-        "run": str(path),
-        "slug": manifest.get("slug"),
-        "recipe": manifest.get("recipe"),
-        "data": result.get("data") or task.get("data"),
-        "split": result.get("split"),
-        **({"task": task["dev"]} if task else {}),
-        "bits_per_byte": result.get("bits_per_byte"),
-        "word_perplexity": result.get("word_perplexity"),
-        "token_perplexity": result.get("token_perplexity"),
-        "parameters": manifest.get("parameters"),
-        "size": sum((path / name).stat().st_size for name in files if (path / name).is_file()),
-        "status": "finished" if manifest.get("finished") else "unfinished",
-    }

@@ -15,27 +15,23 @@ from nextword.cli.console import (
     Json,
     Out,
     PairColumn,
-    ProgressDisplay,
     Quiet,
     Resume,
     Seed,
     TextColumn,
     console,
     emit_json,
-    error_console,
     exit_interrupted,
     print_line,
     print_table,
-    print_warnings,
     refuse_options,
     shorten,
 )
-from nextword.cli.train import RESUMED, interruptible
+from nextword.cli.train import RESUMED
+from nextword.progress.display import error_console
 
 if TYPE_CHECKING:
     from nextword.tasks.finetune import Outcome
-    from nextword.tasks.plan import Plan
-    from nextword.training.events import Event
 
 
 def transfer(
@@ -121,10 +117,11 @@ def transfer(
       nextword transfer cvt/conll2000 --set phase.0.objective.unlabeled=plain.txt
       nextword transfer --resume --out runs/bert-reviews
     """
-    from nextword.core.errors import InvalidSetting
-    from nextword.data.tables import Columns
-    from nextword.tasks.suite import fine_tune
+    import nextword
+    from nextword.progress.display import Interrupted
+    from nextword.run_folder import RunFolder
 
+    is_silent = quiet or json
     if resume and not recipe:
         options: dict[str, object] = {"--from": source, "--data": data, "--text": text, "--text-pair": text_pair}
         options |= {
@@ -137,20 +134,20 @@ def transfer(
         options |= {"--features": features, "--train-fraction": train_fraction != 1, "--merge-dev": merge_dev}
         options |= {"--scratch": scratch, "--compare-scratch": compare_scratch}
         refuse_options(options, RESUMED)
-        _resume(out, device, json, quiet)
-        return
-    if not recipe:
-        raise InvalidSetting("Name a recipe, such as bert/finetune. See `nextword transfer --help`.", key="RECIPE")
-    with interruptible() as stop, Display(quiet or json) as display:
-        tuned = fine_tune(
-            recipe,
+        if out and not is_silent and RunFolder.open(out).is_finished:
+            error_console.print(f"[dim]{escape(out)} is already finished.[/]")
+    try:
+        tuned = nextword.transfer(
+            recipe or None,
             source,
-            data,
-            out,
-            columns=Columns(text, text_pair, label),
+            data or None,
+            out=out or None,
+            text=text,
+            text_pair=text_pair,
+            label=label,
             kind=kind,
             seed=seed,
-            seeds=num_seeds,
+            num_seeds=num_seeds,
             features=features,
             train_fraction=train_fraction,
             merge_dev=merge_dev,
@@ -159,45 +156,18 @@ def transfer(
             changes=changes or (),
             device=device,
             resume=resume,
-            on_event=display,
-            on_plan=display.on_plan,
-            on_progress=display.update,
-            stop=stop,
+            progress=not is_silent,
         )
-    if tuned.interrupted:
-        command = f"nextword transfer --resume --out {tuned.folder}"
-        exit_interrupted(command if tuned.is_single else "the same command and --resume")
+    except Interrupted as interrupted:
+        command = f"nextword transfer --resume --out {interrupted.result.path}"
+        exit_interrupted(command if interrupted.result.is_single else "the same command and --resume")
+    folder = str(tuned.path)
     if json:
-        emit_json(tuned.results or _as_json(tuned.outcomes[0], bool(num_seeds)))
-    elif tuned.results:
-        _print_suite(tuned.results, tuned.folder)
+        emit_json(tuned.table or _as_json(tuned.outcomes[0], bool(num_seeds)))
+    elif tuned.table:
+        _print_suite(tuned.table, folder)
     else:
-        _print_outcome(tuned.outcomes[0], tuned.folder)
-
-
-def _resume(out: str, device: str, json: bool, quiet: bool) -> None:
-    from nextword.core.errors import InvalidSetting
-    from nextword.tasks.finetune import Outcome, read_result, resume
-
-    if not out:
-        raise InvalidSetting("Name the run to resume with --out RUN (see `nextword runs`).", key="--out")
-    result = read_result(out)
-    if result is None:
-        with interruptible() as stop, Display(quiet or json) as display:
-            plan, events = resume(out, device, stop, display.update)
-            display.on_plan(plan)
-            for event in events:
-                display(event)
-        result = read_result(out)
-    elif not quiet and not json:
-        error_console.print(f"[dim]{escape(out)} is already finished.[/]")
-    if result is None:
-        exit_interrupted(f"nextword transfer --resume --out {out}")
-    outcome = Outcome(result["data"], (out,), (result,))
-    if json:
-        emit_json(_as_json(outcome, False))
-    else:
-        _print_outcome(outcome, out)
+        _print_outcome(tuned.outcomes[0], folder)
 
 
 def _as_json(outcome: Outcome, has_seeds: bool) -> dict[str, Any]:
@@ -278,81 +248,6 @@ def _print_suite(results: Mapping[str, Any], folder: str) -> None:
     print_table(table_header(results), rows)
     files = f"{escape(folder)}/results.json and results.md"
     print_line(f"[dim]· dev sets; ± is half a 95 % interval over seeds; see {files}[/]")
-
-
-# ------------------------------------------------------------------------------------------------ while it trains
-
-MAX_CLASSES = 8  # of the class balance
-EARLY = "training may stop early, and keeps the last weights, not the best: consider --set phase.0.keep=best"
-
-
-class Display(ProgressDisplay):
-    """Shows the data, one progress bar with the latest numbers, and a line for every validation."""
-
-    def __init__(self, quiet: bool) -> None:
-        super().__init__(quiet)
-        self.metrics: Sequence[str] = ()
-        self.keeps, self.patience, self.trains = "last", 0, True
-
-    def on_plan(self, plan: Plan) -> None:
-        """Describe the data before training starts."""
-        task, phase = plan.task, plan.recipe.phases[-1]
-        self.metrics, self.keeps, self.patience = task.config.metrics, phase.keep, phase.patience
-        self.trains = task.trains
-        if self.quiet:
-            return
-        fraction = task.config.train_fraction
-        sizes = {split: task.count(examples) for split, examples in plan.examples.items()}
-        counts = [f"{size:,} {split}" for split, size in sizes.items()]
-        if fraction < 1:
-            from nextword.tasks.base import count_fraction
-
-            counts[list(sizes).index("train")] = (
-                f"{count_fraction(sizes['train'], fraction):,} of {sizes['train']:,} train"
-            )
-        facts = " · ".join([task.wording().summary, *counts])
-        error_console.print(f"[bold]{escape(plan.data.name)}[/]: {facts}", soft_wrap=True)
-        self._print_balance(plan, fraction)
-        early = self.patience and self.keeps == "last" and not task.config.merge_dev_into_train
-        print_warnings([*plan.notes, *([EARLY] if early else [])], indent="  ")
-
-    def _print_balance(self, plan: Plan, fraction: float) -> None:
-        seed = plan.recipe.phases[0].seed
-        balance = list(plan.data.balance_of_fraction(fraction, seed).items())
-        if balance:
-            shown = [f"{escape(label)} {100 * share:.1f} %" for label, share in balance[:MAX_CLASSES]]
-            more = [f"{len(balance) - MAX_CLASSES} more"] if len(balance) > MAX_CLASSES else []
-            drawn = f" (of the examples that seed {seed} draws)" if fraction < 1 else ""
-            error_console.print(f"  {' · '.join([*shown, *more])}{drawn}", soft_wrap=True)
-
-    def __call__(self, event: Event) -> None:
-        if self.quiet:
-            return
-        show = {"begin": self._begin, "step": self.show_step, "valid": self._valid, "end": self._end}
-        if event.kind in show:
-            show[event.kind](event)
-
-    def _begin(self, event: Event) -> None:
-        values = event.values
-        self.total = values.get("steps") or None
-        steps = "nothing is trained"
-        if self.trains:
-            steps = f"{values['steps']:,} steps ({values['steps'] / values['per_epoch']:.1f} epochs)"
-        facts = f"{values['parameters']:,} parameters · {steps} · seed {values['seed']} · {values['device']}"
-        error_console.print(f"[bold]{event.phase}[/]: {facts}")
-        print_warnings(values.get("notes", ()), indent="  ")
-
-    def _valid(self, event: Event) -> None:
-        scores = " · ".join(f"{name} {_percent(event.values[name])}" for name in self.metrics)
-        mark = " [green]best[/]" if event.values["best"] and self.keeps == "best" else ""
-        epoch = f"epoch {event.epoch:.1f} · " if self.trains else ""
-        error_console.print(f"  {epoch}dev {scores} · {event.seconds:,.0f} s{mark}")
-
-    def _end(self, event: Event) -> None:
-        if event.values.get("reason") == "patience":
-            kept = "its weights are kept" if self.keeps == "best" else "the last weights are kept"
-            best = f"the best was at step {event.values['best_step']:,}; {kept}"
-            print_warnings([f"stopped early: no improvement in more than {self.patience} validations ({best})"])
 
 
 # ------------------------------------------------------------------------------------------------ errors

@@ -33,12 +33,13 @@ from typing import Any
 
 import torch
 
-from nextword import ComparisonResult, __version__
+from nextword import __version__
 from nextword.batching.seq2seq import Pairs, prepare_pairs
 from nextword.batching.token_stream import Stream, prepare
 from nextword.comparison.limits import find_limits
 from nextword.comparison.mixture import find_best_mixture, save_scores, token_scores
 from nextword.comparison.report import render
+from nextword.comparison.result import ComparisonResult
 from nextword.comparison.translation import (
     TRANSLATOR,
     are_translators,
@@ -251,7 +252,8 @@ def run_plan(
     if any(model["status"] == "done" for model in comparison["models"]):
         report = plan.folder / "report.html"
         report.write_text(render(comparison), encoding="utf-8")
-    return ComparisonResult(plan.folder, comparison, report, len(ended) < len(plan.entries))
+    names = tuple(entry["name"] for entry in plan.entries)
+    return ComparisonResult(plan.folder, comparison, report, names, len(ended) < len(plan.entries))
 
 
 def compare_events(

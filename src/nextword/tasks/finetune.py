@@ -303,6 +303,27 @@ def run(
     return outcome
 
 
+def continue_run(
+    folder: str,
+    device: str = "auto",
+    on_event: Callable[[Event], None] = ignore,
+    on_plan: Callable[[Plan], None] = ignore,
+    on_progress: Progress = ignore,
+    stop: Callable[[], bool] = lambda: False,
+) -> Outcome:
+    """Resume one interrupted run; a finished one is returned as it is."""
+    result = read_result(folder)
+    if result is None:
+        plan, events = resume(folder, device, stop, on_progress)
+        on_plan(plan)
+        for event in events:
+            on_event(event)
+        result = read_result(folder)
+    if result is None:
+        return Outcome(folder, (folder,), (), interrupted=True)
+    return Outcome(result["data"], (folder,), (result,))
+
+
 def averages(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     """The mean over tasks of their main metrics, and its interval over seeds."""
     by_seed = [sum(values) / len(values) for values in zip(*(outcome.values() for outcome in outcomes), strict=True)]

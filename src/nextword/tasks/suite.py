@@ -27,7 +27,16 @@ from nextword.tasks.classification import TextTask, score_outputs
 from nextword.tasks.datasets.base import bad_data
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark
 from nextword.tasks.datasets.glue import SUITE, SUITE_TASKS
-from nextword.tasks.finetune import PREDICTIONS, Outcome, averages, reopen_data, run, write_atomically, write_results
+from nextword.tasks.finetune import (
+    PREDICTIONS,
+    Outcome,
+    averages,
+    continue_run,
+    reopen_data,
+    run,
+    write_atomically,
+    write_results,
+)
 from nextword.tasks.plan import load_task_recipe, open_source, require_training, resolve
 
 TABLE = "results.md"
@@ -52,7 +61,7 @@ class FineTuning:
 
 
 def fine_tune(
-    recipe: str,
+    recipe: str = "",
     source: str = "",
     data: str = "",
     out: str = "",
@@ -67,9 +76,15 @@ def fine_tune(
 ) -> FineTuning:
     """Fine-tune a run on one task, on several (`data` = "glue"), or next to a twin from scratch (`compare_scratch`).
 
-    `data` and `out` default to those of the recipe. `features`: a run whose contextual embeddings a tagger also reads.
-    The other options are those of `finetune.run`.
+    Without a recipe, resume the run in `out`. `data` and `out` default to those of the recipe. `features`: a run whose
+    contextual embeddings a tagger also reads. The other options are those of `finetune.run`.
     """
+    if not recipe:
+        if not out:
+            raise InvalidSetting("Name the run to resume with --out RUN (see `nextword runs`).", key="--out")
+        keys = ("device", "on_event", "on_plan", "on_progress", "stop")
+        outcome = continue_run(out, **{key: options[key] for key in keys if key in options})
+        return FineTuning(out, [outcome], {}, is_single=True)
     own = load_task_recipe(recipe)
     data = data or own.phases[0].data
     if features and not own.tokenizer:

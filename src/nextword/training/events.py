@@ -15,6 +15,7 @@ from nextword.recipe import Phase
 from nextword.run_folder import RunFolder
 
 BEGIN, STEP, VALID, END = "begin", "step", "valid", "end"
+EVALUATE = "evaluate"  # the last event of `nextword.train(events=True)`, with the evaluation of the finished run
 
 
 def never_stop() -> bool:
@@ -40,7 +41,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Event:
-    kind: str  # BEGIN, STEP, VALID or END
+    kind: str  # BEGIN, STEP, VALID, END or EVALUATE
     phase: str
     step: int
     epoch: float

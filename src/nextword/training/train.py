@@ -5,7 +5,7 @@
 Phases are of three kinds (PHASES): `gradient` trains by gradient descent (trainer.py), `count` lets an n-gram model
 count the text, and `prompt` trains nothing, but lets a language model label examples in context.
 
-`nextword.train` (api.py) consumes these events, and then evaluates the run and writes its model card.
+`nextword.train` (../api.py) consumes these events, and then evaluates the run and writes its model card.
 """
 
 from __future__ import annotations
