@@ -427,7 +427,7 @@ def transfer(
 
     name = "" if recipe is None else str(recipe)
     if not name and not resume:
-        raise InvalidSetting("Name a recipe, such as bert/finetune. See `nextword transfer --help`.", key="recipe")
+        raise InvalidSetting("Name a recipe, such as bert/finetune: help(nextword.transfer).", key="recipe")
     names = [phase.name for phase in load_recipe(name).phases] if name and settings else []
     with interruptible() as interrupt, TransferDisplay(not progress) as display:
         tuned = fine_tune(

@@ -55,6 +55,7 @@ def train(
       nextword train --resume --out runs/mine
     """
     import nextword
+    from nextword.core.errors import InvalidSetting
     from nextword.progress.display import Interrupted
     from nextword.recipe import load_recipe
     from nextword.run_folder import RunFolder
@@ -63,8 +64,14 @@ def train(
     loaded = None
     if recipe:
         loaded = load_recipe(recipe, changes or []).with_data([save_stdin(item) for item in data or []])
-    elif resume:
+    elif not resume:
+        raise InvalidSetting(
+            "Name a recipe, for example `nextword train lstm/tiny`. `nextword papers` lists them.", key="recipe"
+        )
+    else:
         refuse_options({"--set": changes, "--data": data, "--seed": seed is not None}, RESUMED)
+        if not out:
+            raise InvalidSetting("Name the run to resume with --out RUN. `nextword runs` lists all runs.", key="out")
     if resume and out and not is_silent and RunFolder.open(out).is_finished:
         error_console.print(f"[dim]{escape(out)} is finished: there is nothing left to train.[/]")
     try:

@@ -118,10 +118,13 @@ def transfer(
       nextword transfer --resume --out runs/bert-reviews
     """
     import nextword
+    from nextword.core.errors import InvalidSetting
     from nextword.progress.display import Interrupted
     from nextword.run_folder import RunFolder
 
     is_silent = quiet or json
+    if not recipe and not resume:
+        raise InvalidSetting("Name a recipe, such as bert/finetune. See `nextword transfer --help`.", key="RECIPE")
     if resume and not recipe:
         options: dict[str, object] = {"--from": source, "--data": data, "--text": text, "--text-pair": text_pair}
         options |= {
