@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from nextword.evaluation.dynamic import DynamicSettings
     from nextword.evaluation.neural_cache import CacheSettings
     from nextword.lm.base import TextModel
+    from nextword.progress.comparison import ComparisonDisplay
     from nextword.recipe import Recipe
     from nextword.training.events import Event
 
@@ -254,7 +255,7 @@ def _raise_if_interrupted(interrupt: Interrupt, result: Any, call: str) -> None:
         raise Interrupted(f"stopped, with the state saved in {result.path}. Continue: {call}", result)
 
 
-def _say_columns(data: str, display: ProgressDisplay) -> None:
+def _say_columns(data: str, display: ProgressDisplay | ComparisonDisplay) -> None:
     """Say which column of a table is read as its text, and how many rows are skipped."""
     from nextword.data.opening import describe_reading
 
@@ -365,6 +366,8 @@ def compare(
         [fspath(model) for model in models], _source(data), minutes, fspath(out) if out else None, all_changes, resume
     )
     with interruptible() as interrupt, ComparisonDisplay(plan, not progress) as display:
+        if not plan.has_pairs:
+            _say_columns(plan.data, display)
         result = run_plan(plan, device, display, display.preparing, _either(stop, interrupt))
     if result.is_interrupted:
         _raise_if_interrupted(interrupt, result, f"nextword.compare(resume=True, out={str(result.path)!r})")

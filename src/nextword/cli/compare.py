@@ -20,7 +20,6 @@ from nextword.cli.console import (
     emit_json,
     exit_interrupted,
     print_line,
-    print_warnings,
     refuse_options,
     save_stdin,
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from nextword.comparison.limits import find_winner
 from nextword.core.errors import RunError
 from nextword.core.types import PSEUDO
 from nextword.html.notebook import facts_html, rich_html
@@ -55,22 +56,33 @@ class ComparisonResult:
         return {model["name"]: Run(model["run"]) for model in self.models if model["status"] == "done"}
 
     @property
-    def winner(self) -> str | None:
-        """The name of the best model: by BLEU if they translate, else by likelihood. None if none could be scored."""
+    def _ranked(self) -> list[Mapping[str, Any]]:
+        """The scored models with comparable numbers, best first: by BLEU if they translate, else by likelihood."""
         done = [model for model in self.models if model["status"] == "done" and model["kind"] != PSEUDO]
-        return max(done, key=lambda model: model.get("bleu") or 0.0)["name"] if done else None
+        return sorted(done, key=lambda model: -(model.get("bleu") or 0.0))
+
+    @property
+    def winner(self) -> str | None:
+        """The name of the best model; None if the budget was too short to name one."""
+        best = find_winner(self._ranked)
+        return None if best is None else str(best["name"])
+
+    @property
+    def best(self) -> Run:
+        """The run of the winner, or, without one, of the model that is first so far."""
+        if not self._ranked:
+            raise RunError(f"{self.path} has no model that could be scored: see .table for the errors.", path=self.path)
+        return self.runs[self.winner or self._ranked[0]["name"]]
 
     @property
     def model(self) -> TextModel:
         """The best model, opened."""
-        if self.winner is None:
-            raise RunError(f"{self.path} has no model that could be scored: see .table for the errors.", path=self.path)
-        return self.runs[self.winner].model
+        return self.best.model
 
     def __repr__(self) -> str:
         bits = [(model["name"], model.get("bits_per_byte")) for model in self.models]
         ranking = " < ".join(f"{name} {value:.3f}" for name, value in bits if value is not None)
-        status = ", interrupted" if self.is_interrupted else ""
+        status = ", interrupted" if self.is_interrupted else "" if self.winner else ", no winner"
         return f"ComparisonResult({str(self.path)!r}: {ranking or f'{len(self.models)} models'}{status})"
 
     def _repr_html_(self) -> str:

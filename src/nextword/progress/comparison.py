@@ -45,7 +45,7 @@ class ComparisonDisplay:
     def __call__(self, update: Update) -> None:
         self._table(update)
         if update.status == "warning":
-            self._warn(update.values["warnings"])
+            self.warn(update.values["warnings"])
         elif self._notebook:
             self._notebook.show(self._table)
         elif not self._live and not self.is_quiet and update.event is None:
@@ -53,9 +53,10 @@ class ComparisonDisplay:
             score = f", {format_number(bits, 3)} bits/byte" if bits else ""
             error_console.print(f"{escape(update.name)}: {update.status}{score}")
 
-    def _warn(self, notes: Sequence[str]) -> None:
-        screen = None if self.is_quiet else self._notebook or Lines()
-        for note in notes if screen else ():
+    def warn(self, notes: Sequence[str]) -> None:
+        """A line per note about the whole comparison."""
+        screen = self._notebook or Lines()
+        for note in () if self.is_quiet else notes:
             screen.print(f"[yellow]·[/] {escape(note)}")
 
     def preparing(self, label: str, done: float, total: float | None) -> None:
