@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from nextword.core.errors import MissingAbility, Unsupported
+from nextword.lm.base import ABILITIES, METHODS, TextModel
 from nextword.lm.loading import wrap_network
 from nextword.model_card import example_commands
 from nextword.models import MODELS, abilities, model_class
@@ -21,19 +24,41 @@ TEXT = ["The value of an expression is an object; the types of operands differ."
 VARIANTS = [("lstm", {"backward": True}), ("elmo", {"readout": {"kind": "none"}})]
 
 
-def declared_and_actual_abilities(slug: str, changes: dict[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
-    """Abilities declared by the class, and those of an instance."""
+def declared_abilities_and_model(slug: str, changes: dict[str, Any]) -> tuple[frozenset[str], TextModel]:
+    """Abilities declared by the class, and an instance."""
     recipe, cls = load_recipe(f"{slug}/tiny"), model_class(slug)
     tokenizer = train_tokenizer({**recipe.tokenizer, **({"size": 300} if "size" in recipe.tokenizer else {})}, TEXT)
     settings = {**recipe.model, **changes}
     network = cls(cls.Config(**settings), vocabulary(tokenizer, spellings=True))
-    return abilities(cls, settings), wrap_network(network, tokenizer).can
+    return abilities(cls, settings), wrap_network(network, tokenizer)
 
 
 @pytest.mark.parametrize(("slug", "changes"), [*((slug, {}) for slug in SLUGS), *VARIANTS])
 def test_declared_abilities_equal_those_of_the_loaded_model(slug: str, changes: dict[str, Any]) -> None:
-    declared, actual = declared_and_actual_abilities(slug, changes)
-    assert declared == actual
+    declared, lm = declared_abilities_and_model(slug, changes)
+    assert declared == lm.can
+    for method, ability in METHODS.items():
+        has_method = lm.has_method(method)
+        if has_method:
+            assert callable(getattr(lm, method))
+        else:
+            with pytest.raises(MissingAbility, match=re.escape(lm.why_not(ability))):
+                getattr(lm, method)
+        assert hasattr(lm, method) == (method in dir(lm)) == has_method, method
+    assert lm.can == {ability for ability, method in ABILITIES.items() if hasattr(lm, method)}
+    assert type(lm.network).__name__ in lm._repr_html_()
+    assert f"{len(lm.tokenizer):,} tokens" in repr(lm.tokenizer)
+    assert lm.tokenizer.kind in lm.tokenizer._repr_html_()
+
+
+def test_a_missing_ability_is_a_missing_attribute() -> None:
+    _, lm = declared_abilities_and_model("gru", {})
+    assert not hasattr(lm, "predict")
+    assert getattr(lm, "fill", None) is None
+    with pytest.raises(AttributeError, match="Fine-tune it first"):
+        lm.predict(["a text"])
+    with pytest.raises(Unsupported):
+        lm.infill("a ___")
 
 
 @pytest.mark.parametrize(

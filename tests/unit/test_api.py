@@ -227,6 +227,13 @@ def test_resume_refuses_other_settings(tmp_path: Path) -> None:
 # ------------------------------------------------------------------------------------------------ what there is
 
 
+def test_a_corpus_describes_itself(text: Path) -> None:
+    corpus = nw.open_corpus(text)
+    assert "train" in repr(corpus)
+    assert "kB" in repr(corpus)
+    assert "text.txt" in corpus._repr_html_()
+
+
 def test_papers_lists_every_model_with_its_recipes() -> None:
     papers = nw.papers()
     by_slug = {paper.slug: paper for paper in papers}

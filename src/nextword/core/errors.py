@@ -74,6 +74,10 @@ class Unsupported(NextwordError):
         self.ability = ability
 
 
+class MissingAbility(Unsupported, AttributeError):
+    """A method that this model does not have: also an AttributeError, so that hasattr(model, "fill") is False."""
+
+
 class MissingDependency(NextwordError):
     """An optional package is not installed."""
 

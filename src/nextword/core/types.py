@@ -18,9 +18,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from nextword.core.errors import invalid
+from nextword.core.errors import InvalidSetting, invalid
 
 if TYPE_CHECKING:
     import numpy as np
@@ -233,10 +233,20 @@ class Prediction:
     value: float | None = None  # regression: the predicted number
 
 
+@runtime_checkable
+class Frame(Protocol):
+    """A frame of pandas or polars. Iterating over it yields the names of columns, or columns."""
+
+    columns: Any
+
+
 def require_list(examples: object) -> list[Any]:
     """Return the examples as a list. A bare string is an error, since iterating over it would yield characters."""
     if isinstance(examples, (str, bytes, Mapping)) or not isinstance(examples, Iterable):
         raise invalid("examples", examples, "must be a list. Wrap a single example: predict([example]).")
+    if isinstance(examples, Frame):
+        problem = "is a table, and a list of examples was expected. Use nextword.predict(run, table), or one column."
+        raise InvalidSetting(f"{type(examples).__name__} {problem}", key="examples")
     return list(examples)
 
 

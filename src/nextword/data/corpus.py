@@ -27,6 +27,8 @@ from nextword.data.files import BLOCK, COMPRESSED, STDIN, Hasher, format_suffix,
 from nextword.data.readers import is_readable, list_files, read
 from nextword.data.segmentation import PASSAGE_SIZE, split_passages
 from nextword.data.tables import DELIMITERS
+from nextword.html.formatting import format_size
+from nextword.html.notebook import facts_html
 
 SPLITS = ("train", "valid", "test")
 HELD_OUT = {"valid": 0.05, "test": 0.05}
@@ -145,7 +147,7 @@ def _character_boundary(data: bytes, offset: int) -> int:
     return offset
 
 
-@dataclass
+@dataclass(repr=False)
 class Corpus:
     """Text by split. The splits in `held_out`, with their fractions, are taken out of `texts["train"]` by hash."""
 
@@ -160,6 +162,18 @@ class Corpus:
         self.passage_size = (
             choose_passage_size(self.texts["train"], self.held_out, self.name) if self.held_out else None
         )
+
+    def __repr__(self) -> str:
+        sizes = [f"{split} {size}" if size else split for split, size in self._sizes()]
+        return f"{type(self).__name__}({self.name}: {', '.join(sizes)})"
+
+    def _repr_html_(self) -> str:
+        sizes = [(split, size or "size unknown until read") for split, size in self._sizes()]
+        return facts_html(f"{type(self).__name__} {self.name}", [("from", self.source), *sizes])
+
+    def _sizes(self) -> list[tuple[str, str]]:
+        """Each split with its size; without, if finding it takes reading the text."""
+        return [(split, "" if (size := self.bytes(split)) is None else format_size(size)) for split in self.splits]
 
     @property
     def splits(self) -> tuple[str, ...]:

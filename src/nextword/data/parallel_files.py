@@ -48,7 +48,7 @@ SUMMARIES = frozenset({"summary", "summaries", "highlights", "abstract", "tldr",
 FORMAT = b"parallel 1;"  # part of the fingerprint; change it if the same files yield different pairs
 
 
-@dataclass
+@dataclass(repr=False)
 class ParallelCorpus(Corpus):
     """A corpus whose documents are pairs. A hash of the source decides about held-out splits."""
 

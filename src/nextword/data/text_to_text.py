@@ -313,7 +313,7 @@ class JoinedTasks:
             hasher.update(f"{member.task.name}:{member.corpus.fingerprint};".encode())
 
 
-@dataclass
+@dataclass(repr=False)
 class Tasks(ParallelCorpus):
     """A parallel corpus of several tasks. Mixing rates apply in training; other splits are concatenated."""
 

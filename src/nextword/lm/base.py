@@ -11,19 +11,23 @@
 
 Every method is defined here once and raises Unsupported with a reason. A subclass overrides what it can do, and `can`
 is computed from what is overridden. What depends on the network rather than the class is removed with `disable`.
+
+A method that a model cannot do is no attribute of it: hasattr(model, "fill") is False, and `model.fill` raises
+MissingAbility, an AttributeError with the reason (`AbilityMethod`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import FunctionType, MethodType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import Unsupported
+from nextword.core.errors import MissingAbility
 from nextword.core.types import (
     EXACT,
     Beam,
@@ -37,6 +41,8 @@ from nextword.core.types import (
     Stop,
     ignore_progress,
 )
+from nextword.html.formatting import format_count
+from nextword.html.notebook import facts_html
 from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
 
@@ -54,6 +60,29 @@ ABILITIES = {
     "embed": "embed",
     "predict": "predict",
 }
+METHODS = {  # method → its ability
+    **dict.fromkeys(("score", "score_many", "token_nats", "stream_nats", "windowed_nats"), "score"),
+    **dict.fromkeys(("generate", "generate_many", "n_best", "n_best_many"), "generate"),
+    **dict.fromkeys(("infill", "infill_many"), "infill"),
+    **dict.fromkeys(("embed", "embed_words"), "embed"),
+    **{name: name for name in ("next", "fill", "nearest", "predict")},
+}
+CALLS = {"score": "score_many", "infill": "infill_many", "n_best": "n_best_many"}  # methods in terms of another
+
+
+class AbilityMethod:
+    """A method that only models with its ability have: getting it from another one raises MissingAbility."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    def __get__(self, model: TextModel | None, owner: type[TextModel]) -> Any:
+        if model is None:
+            return self.function
+        if not model.has_method(self.function.__name__):
+            raise model.unsupported(METHODS[self.function.__name__])
+        return MethodType(self.function, model)
 
 
 @dataclass(frozen=True)
@@ -95,9 +124,27 @@ class TextModel:
         self.tokenizer, self.name = tokenizer, name
         self.parameters: int = network.num_parameters()
 
+    def __init_subclass__(cls) -> None:
+        _wrap_ability_methods(cls)
+
     def __repr__(self) -> str:
         name = self.name or type(self.network).__name__
         return f"{type(self).__name__}({name}; {self.parameters:,} parameters; {', '.join(sorted(self.can))})"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("model", type(self.network).__name__),
+            ("can", ", ".join(sorted(self.can))),
+            ("parameters", format_count(self.parameters)),
+            ("context", f"{self.context:,} tokens" if self.context else ""),
+            ("tokenizer", repr(self.tokenizer)),
+            ("device", str(self.device)),
+        ]
+        return facts_html(f"{type(self).__name__} {self.name}", facts)
+
+    def __dir__(self) -> list[str]:
+        """The attributes, without the methods of abilities that the model lacks."""
+        return [name for name in super().__dir__() if name not in METHODS or self.has_method(name)]
 
     @property
     def device(self) -> torch.device:
@@ -116,6 +163,13 @@ class TextModel:
             if getattr(cls, method) is not getattr(TextModel, method) and ability not in self._disabled
         )
 
+    def has_method(self, name: str) -> bool:
+        """Whether the model has this method of METHODS."""
+        ability, called = METHODS[name], CALLS.get(name, name)
+        if ability in self._disabled or (ability == "infill" and not self.can_infill):
+            return False
+        return getattr(type(self), called) is not getattr(TextModel, called)
+
     def disable(self, *abilities: str) -> None:
         """Remove abilities that the class has, but this network lacks."""
         self._disabled |= set(abilities)
@@ -128,8 +182,8 @@ class TextModel:
     def _check_decoding(self, how: Decoding) -> Decoding:
         return how
 
-    def unsupported(self, ability: str) -> Unsupported:
-        return Unsupported(self.why_not(ability), ability=ability)
+    def unsupported(self, ability: str) -> MissingAbility:
+        return MissingAbility(self.why_not(ability), ability=ability)
 
     def why_not(self, ability: str) -> str:
         """Explain, in a sentence or two, why the model lacks an ability and what to use instead."""
@@ -263,3 +317,14 @@ class TextModel:
     def predict(self, examples: Sequence[Any]) -> list[Prediction]:
         """One prediction per example, from a fine-tuned run."""
         raise self.unsupported("predict")
+
+
+def _wrap_ability_methods(cls: type[TextModel]) -> None:
+    """Make the methods of METHODS that a class defines attributes of those models only that have the ability."""
+    for name in METHODS:
+        method = vars(cls).get(name)
+        if isinstance(method, FunctionType):
+            setattr(cls, name, AbilityMethod(method))
+
+
+_wrap_ability_methods(TextModel)

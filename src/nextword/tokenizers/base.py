@@ -18,6 +18,7 @@ from typing import Any, overload
 from nextword.core.errors import bad_data
 from nextword.core.io import write_atomically
 from nextword.core.types import Encoding, Vocabulary
+from nextword.html.notebook import facts_html
 
 VERSION = 1  # of the file format
 
@@ -36,6 +37,19 @@ class Tokenizer(ABC):
 
     def __len__(self) -> int:
         return len(self.pieces)
+
+    def __repr__(self) -> str:
+        facts = [f"{len(self):,} tokens", "lossless" if self.lossless else "lossy", *["lowercase"] * self.lower]
+        return f"{type(self).__name__}({self.kind}; {', '.join(facts)})"
+
+    def _repr_html_(self) -> str:
+        facts = [
+            ("tokens", f"{len(self):,}"),
+            ("lossless", "yes" if self.lossless else "no"),
+            ("lowercase", "yes" if self.lower else ""),
+            ("special tokens", ", ".join(self.special)),
+        ]
+        return facts_html(f"Tokenizer {self.kind}", facts)
 
     def encode(self, text: str) -> Encoding:
         return self.encode_batch([text])[0]
