@@ -7,6 +7,8 @@ import pytest
 from nextword.recipe import load_recipe
 from nextword.training.schedules import Progress, Schedule
 
+SIZES = ("tiny", "small")
+
 
 @pytest.mark.parametrize("name", ["gpt1/finetune", "gpt1/choice"])
 def test_gpt1_recipe_equals_paper_settings(name: str) -> None:
@@ -35,7 +37,8 @@ def test_bert_recipe_equals_paper_settings(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["ulmfit/lm", "ulmfit/tiny-lm", "ulmfit/classify", "ulmfit/few", "ulmfit/tiny-classify"]
+    "name",
+    ["ulmfit/lm", "ulmfit/classify", "ulmfit/few", *(f"ulmfit/{s}-{n}" for s in SIZES for n in ("lm", "classify"))],
 )
 def test_ulmfit_recipe_equals_paper_settings(name: str) -> None:
     """Sections 3.2 and 3.3: discount 2.6 per layer, cut 0.1, ratio 32, and one more layer group in each phase."""
