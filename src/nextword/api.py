@@ -257,9 +257,10 @@ def _raise_if_interrupted(interrupt: Interrupt, result: Any, call: str) -> None:
 
 def _say_columns(data: str, display: ProgressDisplay | ComparisonDisplay) -> None:
     """Say which column of a table is read as its text, and how many rows are skipped."""
+    from nextword.data.frames import is_saved_frame
     from nextword.data.opening import describe_reading
 
-    if data and not display.is_quiet:
+    if data and not display.is_quiet and not is_saved_frame(data):
         display.warn(describe_reading(data))
 
 

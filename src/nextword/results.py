@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nextword.core.errors import NextwordError, Unsupported
 from nextword.core.io import format_number
 from nextword.core.types import Prediction
+from nextword.data.frames import is_saved_frame
 from nextword.html.formatting import format_count, format_duration, format_size
 from nextword.html.notebook import facts_html, table_html
 from nextword.run_folder import INITIAL_FILES, RunFolder
@@ -366,13 +367,15 @@ class TransferResult:
             for name in outcome.results[0]["dev"]:
                 scores = outcome.values(name)
                 half = f" ± {100 * outcome.interval:.1f}" if outcome.interval and name == outcome.metric else ""
-                rows.append([outcome.name, name, f"{100 * sum(scores) / len(scores):.1f}{half}", str(len(scores))])
+                rows.append(
+                    [_short_name(outcome), name, f"{100 * sum(scores) / len(scores):.1f}{half}", str(len(scores))]
+                )
         return rows
 
     def __repr__(self) -> str:
         if self.is_interrupted:
             return f"TransferResult({str(self.path)!r}: interrupted)"
-        main = [f"{outcome.name} {outcome.metric} {100 * outcome.mean:.1f}" for outcome in self.outcomes]
+        main = [f"{_short_name(outcome)} {outcome.metric} {100 * outcome.mean:.1f}" for outcome in self.outcomes]
         return f"TransferResult({str(self.path)!r}: {', '.join(main)})"
 
     def _repr_html_(self) -> str:
@@ -380,6 +383,11 @@ class TransferResult:
         report = str(self.report) if self.is_single and self.report else ""
         table = table_html(("task", "dev metric", "score", "seeds"), self._rows())
         return facts_html(f"Fine-tuned {self.path}", [("status", status), ("report", report)], table)
+
+
+def _short_name(outcome: Outcome) -> str:
+    """The name of the data; of data in memory, whose file has a long path, the name of that file."""
+    return Path(outcome.name).stem if is_saved_frame(outcome.name) else outcome.name
 
 
 class Predictions(list[Any]):

@@ -84,6 +84,11 @@ def as_source(data: object, folder: str | Path | None = None, names: Sequence[st
     return str(_write({split: _rows(part, names) for split, part in splits.items()}, home))
 
 
+def is_saved_frame(source: str) -> bool:
+    """Whether `as_source` wrote this file: its columns are those that the user gave."""
+    return Path(source).parent == install_home() / "frames"
+
+
 def _splits(data: object) -> dict[str, object] | None:
     """The parts of a dictionary whose keys are all names of splits."""
     if not isinstance(data, Mapping) or "train" not in data or not set(data) <= set(SPLIT_FILES):
