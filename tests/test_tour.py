@@ -35,7 +35,7 @@ def test_the_tour(tmp_path: Path) -> None:
     assert 0 < best.probability < 1
 
     # Write on: pieces, as they come.
-    how, stop = nextword.Sample(temperature=0.8, seed=1), nextword.Stop(length=20)
+    how, stop = nextword.Sample(temperature=0.8, seed=1), nextword.Stop(max_tokens=20)
     text = "".join(piece.text for piece in lm.generate("The value", how, stop))
     assert text == "".join(piece.text for piece in lm.generate("The value", how, stop))
 

@@ -11,7 +11,7 @@ A first tour:
     lm = run.model                               # later: nw.load("runs/lstm-small")
     lm.score("the cat sat on the mat").bits_per_byte()
     [guess.text for guess in lm.next("the cat sat on the")]
-    "".join(piece.text for piece in lm.generate("the cat", nw.Sample(temperature=0.8)))
+    lm.generate("the cat", nw.Sample(temperature=0.8), nw.Stop(max_tokens=40)).text
     lm.embed(["one text", "another text"])
 
     # Which model predicts this text best?

@@ -20,11 +20,12 @@ notebook's stop button) ends training after the current step with its state save
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from nextword.core.errors import InvalidSetting, invalid
+from nextword.core.errors import InvalidSetting, as_keywords, invalid, options_as_keywords
 from nextword.progress.display import Interrupt, Interrupted, ProgressDisplay, interruptible
 from nextword.results import EvaluationResult, Paper, Papers, Predictions, Run, Runs, TransferResult
 
@@ -65,6 +66,25 @@ def _source(data: object, names: Sequence[str] = ()) -> str:
     return as_source(data, names=names)
 
 
+def _path(key: str, value: object) -> str:
+    """The path of a folder, from what a function takes in its place."""
+    if not isinstance(value, (str, PathLike)):
+        raise invalid(key, value, "must be a path, a Run or a TransferResult.")
+    return fspath(value)
+
+
+def _whole_number(key: str, value: object) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise invalid(key, value, "must be a whole number.")
+    return int(value)
+
+
+def _positive_number(key: str, value: object) -> float:
+    if not isinstance(value, Real) or isinstance(value, bool) or not float(value) > 0:
+        raise invalid(key, value, "must be a positive number.")
+    return float(value)
+
+
 # ------------------------------------------------------------------------------------------------ training
 
 
@@ -98,6 +118,7 @@ def train(
     changes: Sequence[str] = ...,
     **settings: Any,
 ) -> Iterator[Event]: ...
+@options_as_keywords()
 def train(
     recipe: str | Path | Recipe | None = None,
     data: object = None,
@@ -132,22 +153,25 @@ def train(
     settings  settings of the recipe by name: minutes=2, epochs=3, model={…}, tokenizer={…}, optimizer={…};
               phase={"NAME": {…}} in a recipe with several phases
     """
-    from nextword.recipe import load_recipe, settings_as_changes
+    from nextword.recipe import Recipe, load_recipe, settings_as_changes
 
     given = settings or changes
-    if isinstance(recipe, (str, Path)):
-        names = [phase.name for phase in load_recipe(recipe).phases] if settings else []
-        recipe = load_recipe(recipe, [*changes, *settings_as_changes(settings, names)])
+    if isinstance(recipe, (str, PathLike)):
+        loaded = load_recipe(fspath(recipe))
+        all_changes = [*changes, *settings_as_changes(settings, loaded)]
+        recipe = load_recipe(fspath(recipe), all_changes) if all_changes else loaded
+    elif recipe is not None and not isinstance(recipe, Recipe):
+        raise invalid("recipe", recipe, "must be the name of a recipe, as in 'lstm/small', or the path of a TOML file.")
     elif recipe is not None and given:
         raise InvalidSetting("Settings need a recipe by name. Change the Recipe itself instead.", key="settings")
     if recipe is not None:
         recipe = _with_data(recipe, data)
-        recipe = recipe if seed is None else recipe.with_seed(seed)
-        folder = Path(out or default_run_folder(recipe))
+        recipe = recipe if seed is None else recipe.with_seed(_whole_number("seed", seed))
+        folder = Path(_path("out", out) if out else default_run_folder(recipe))
     elif data is not None or seed is not None or given:
         raise InvalidSetting("A resumed run keeps its data, seed and settings. Leave them out.", key="resume")
     elif resume and out:
-        folder = Path(out)
+        folder = Path(_path("out", out))
     elif resume:
         raise InvalidSetting("Name the run to resume: out=RUN. `nextword.runs()` lists all runs.", key="out")
     else:
@@ -267,6 +291,7 @@ def _say_columns(data: str, display: ProgressDisplay | ComparisonDisplay) -> Non
 # ------------------------------------------------------------------------------------------------ evaluating
 
 
+@options_as_keywords()
 def evaluate(
     run: RunPath,
     data: object = None,
@@ -301,7 +326,8 @@ def evaluate(
     from nextword.models import model_class
     from nextword.run_folder import RunFolder
 
-    recipe = RunFolder.open(fspath(run)).recipe
+    path = _path("run", run)
+    recipe = RunFolder.open(path).recipe
     reads_pairs = recipe.task is None and model_class(recipe.slug).is_conditional
     source = _source(data, ("source", "target") if reads_pairs else ())
     if reads_pairs and not isinstance(data, (str, PathLike, type(None))):
@@ -310,7 +336,7 @@ def evaluate(
         if recipe.task is None and not reads_pairs:
             _say_columns(source or recipe.phases[-1].data, display)
         values = evaluate_run(
-            fspath(run),
+            path,
             source,
             split=split,
             context=context,
@@ -329,6 +355,7 @@ def evaluate(
 # ------------------------------------------------------------------------------------------------ comparing
 
 
+@options_as_keywords()
 def compare(
     models: Sequence[RunPath] = (),
     data: object = None,
@@ -364,7 +391,12 @@ def compare(
         models = [models]
     all_changes = [*changes, *settings_as_changes(settings)]
     plan: Plan = open_plan(
-        [fspath(model) for model in models], _source(data), minutes, fspath(out) if out else None, all_changes, resume
+        [_path("models", model) for model in models],
+        _source(data),
+        _positive_number("minutes", minutes),
+        _path("out", out) if out else None,
+        all_changes,
+        resume,
     )
     with interruptible() as interrupt, ComparisonDisplay(plan, not progress) as display:
         if not plan.has_pairs:
@@ -378,6 +410,7 @@ def compare(
 # ------------------------------------------------------------------------------------------------ fine-tuning
 
 
+@options_as_keywords()
 def transfer(
     recipe: str | Path | None = None,
     from_: RunPath = "",
@@ -432,23 +465,23 @@ def transfer(
     name = "" if recipe is None else str(recipe)
     if not name and not resume:
         raise InvalidSetting("Name a recipe, such as bert/finetune: help(nextword.transfer).", key="recipe")
-    names = [phase.name for phase in load_recipe(name).phases] if name and settings else []
+    loaded = load_recipe(name) if name and settings else None
     with interruptible() as interrupt, TransferDisplay(not progress) as display:
         tuned = fine_tune(
             name,
-            fspath(from_),
+            _path("from_", from_) if from_ else "",
             _source(data),
-            fspath(out) if out else "",
+            _path("out", out) if out else "",
             columns=Columns(text, text_pair, label),
             kind=kind,
-            seed=seed,
-            seeds=num_seeds,
-            features=fspath(features),
+            seed=None if seed is None else _whole_number("seed", seed),
+            seeds=_whole_number("num_seeds", num_seeds),
+            features=_path("features", features) if features else "",
             train_fraction=train_fraction,
             merge_dev=merge_dev,
             scratch=scratch,
             compare_scratch=compare_scratch,
-            changes=[*changes, *settings_as_changes(settings, names)],
+            changes=[*changes, *settings_as_changes(settings, loaded)],
             device=device,
             resume=resume,
             on_event=display,
@@ -466,13 +499,14 @@ def transfer(
 # ------------------------------------------------------------------------------------------------ using
 
 
+@options_as_keywords()
 def load(run: RunPath, device: str = "auto", precision: str = "fp32") -> TextModel:
     """Open a run folder as a model: plain strings in, plain values out.
 
         lm = nextword.load("runs/lstm-tiny")
         lm.score("the cat sat on the mat").bits_per_byte()
         [guess.text for guess in lm.next("the cat sat on the")]
-        "".join(piece.text for piece in lm.generate("the cat"))
+        lm.generate("the cat", nextword.Sample(temperature=0.8)).text
 
     All files are verified. `lm.can` lists the model's abilities. What it cannot do is no attribute: hasattr(lm, "fill")
     is False, and `lm.fill` raises an error with the reason.
@@ -482,10 +516,11 @@ def load(run: RunPath, device: str = "auto", precision: str = "fp32") -> TextMod
     """
     from nextword.lm.loading import load as load_run
 
-    model: TextModel = load_run(fspath(run), device, precision)
+    model: TextModel = load_run(_path("run", run), device, precision)
     return model
 
 
+@options_as_keywords()
 def predict(
     run: RunPath | TextModel,
     data: object,
@@ -514,12 +549,14 @@ def predict(
     from nextword.tasks.in_context import TEMPLATE, ZeroShotClassifier
     from nextword.tasks.predict import Prompt, predict_file
 
+    if isinstance(labels, str):
+        raise invalid("labels", labels, "must be a list, as in labels=['good', 'bad'].")
     if isinstance(data, (list, tuple)):
         model: Any = run if isinstance(run, TextModel) else load(run, device, precision)
         if labels:
             model = ZeroShotClassifier(model, list(labels), TEMPLATE, False, model.name, [])
         return Predictions(model.predict(data), data)
-    path = run.name if isinstance(run, TextModel) else fspath(run)
+    path = run.name if isinstance(run, TextModel) else _path("run", run)
     done = predict_file(
         path,
         _source(data),
@@ -529,7 +566,7 @@ def predict(
         precision=precision,
         needs_content=False,
     )
-    return Predictions(map(_as_prediction, done.records), (), done.scores, done.notes)
+    return Predictions(map(_as_prediction, done.records), (), done.scores, [as_keywords(note) for note in done.notes])
 
 
 def _as_prediction(record: Mapping[str, Any]) -> Any:
@@ -543,6 +580,7 @@ def _as_prediction(record: Mapping[str, Any]) -> Any:
     return record
 
 
+@options_as_keywords()
 def convert(
     source: RunPath,
     target: str | Path,
@@ -567,7 +605,14 @@ def convert(
     from nextword.run_folder import RunFolder
 
     with ProgressDisplay(not progress) as display:
-        result = convert_files(fspath(source), target, changes, display.update, to, fspath(tokenizer))
+        result = convert_files(
+            _path("source", source),
+            target,
+            changes,
+            display.update,
+            to,
+            _path("tokenizer", tokenizer) if tokenizer else "",
+        )
     if is_run(result.target):
         write_card(RunFolder.open(result.target))
     return result
@@ -576,6 +621,7 @@ def convert(
 # ------------------------------------------------------------------------------------------------ what there is
 
 
+@options_as_keywords()
 def open_corpus(data: object) -> Corpus:
     """Open a text: a path, the name of a data set, or texts in memory, split into train, valid and test.
 

@@ -300,18 +300,30 @@ def _find_phase(phases: list[dict[str, Any]], part: str, change: str) -> dict[st
 
 KEYWORD_TABLES = ("tokenizer", "model", "task", "phase")
 PHASE_KEYS = tuple(f.name for f in fields(Phase) if f.name != "name")
+CALL_KEYS = ("from_", "data", "out", "seed", "progress", "events", "device", "resume")  # of the functions themselves
+FOREIGN_NAMES = {  # what other libraries call a setting
+    **dict.fromkeys(("lr", "learning_rate"), "rate"),
+    **dict.fromkeys(("batch_size", "per_device_train_batch_size"), "rows"),
+    **dict.fromkeys(("dim", "hidden_size", "d_model", "n_embd", "embedding_dim"), "width"),
+    **dict.fromkeys(("num_layers", "n_layers", "n_layer", "num_hidden_layers"), "layers"),
+    **dict.fromkeys(("num_heads", "n_heads", "n_head", "num_attention_heads"), "heads"),
+    **dict.fromkeys(("max_length", "max_seq_length", "seq_len", "block_size", "bptt"), "length"),
+    **dict.fromkeys(("num_epochs", "num_train_epochs", "n_epochs"), "epochs"),
+    **dict.fromkeys(("max_steps", "num_steps", "iterations"), "steps"),
+    "vocab_size": "size",
+}
 
 
-def settings_as_changes(settings: Mapping[str, Any], phases: Sequence[str] | None = None) -> list[str]:
+def settings_as_changes(settings: Mapping[str, Any], recipe: Recipe | None = None) -> list[str]:
     """Settings given as Python keywords, in the form of `--set`.
 
-        settings_as_changes({"minutes": 2, "model": {"width": 128}}, ["pretrain"])
+        settings_as_changes({"minutes": 2, "model": {"width": 128}}, recipe)
         ["phase.0.minutes=2", "model.width=128"]
 
     A table changes the recipe key by key; one with a `kind` replaces the recipe's. A setting of a phase needs a recipe
-    with one phase, or `phase={"NAME": {…}}`. `phases` are the names of the recipe's; None: those of any recipe, all of
-    which are changed.
+    with one phase, or `phase={"NAME": {…}}`. `recipe` is the one to change; None: any recipe, in all of its phases.
     """
+    phases = [phase.name for phase in recipe.phases] if recipe else []
     changes: list[str] = []
     for key, value in settings.items():
         if key == "phase":
@@ -321,7 +333,7 @@ def settings_as_changes(settings: Mapping[str, Any], phases: Sequence[str] | Non
                 raise invalid(key, value, f"must be a dictionary of its settings, as in {key}={{'key': value}}.")
             changes += _table_changes(key, value)
         elif key in PHASE_KEYS:
-            if phases is not None and len(phases) > 1:
+            if len(phases) > 1:
                 example = f"phase={{{phases[0]!r}: {{{key!r}: {value!r}}}}}"
                 raise InvalidSetting(
                     f"The recipe has {len(phases)} phases ({', '.join(phases)}), so {key} = {value!r} is not clear. "
@@ -329,15 +341,28 @@ def settings_as_changes(settings: Mapping[str, Any], phases: Sequence[str] | Non
                     key=key,
                     value=value,
                 )
-            changes += _table_changes(f"phase.{'*' if phases is None else 0}.{key}", value)
+            changes += _table_changes(f"phase.{0 if recipe else '*'}.{key}", value)
         else:
-            raise unknown(
-                "setting",
-                key,
-                [*KEYWORD_TABLES, *PHASE_KEYS],
-                hint="Use a table (model={…}, tokenizer={…}) or a setting of training, such as minutes or epochs.",
-            )
+            raise _unknown_keyword(key, value, recipe)
     return changes
+
+
+def _unknown_keyword(key: str, value: object, recipe: Recipe | None) -> UnknownName:
+    """An error that shows where the setting is, if it has this name in a table or another name here."""
+    table, _, rest = key.partition(".")
+    name = FOREIGN_NAMES.get(key, key)
+    places = [name] if name in PHASE_KEYS else []
+    if rest and table in (*KEYWORD_TABLES, *PHASE_KEYS):
+        places = [f"{table}={{{rest!r}: {value!r}}}"]
+    elif recipe is not None:
+        tables = {"model": recipe.model, "tokenizer": recipe.tokenizer, "task": recipe.task or {}}
+        tables |= {field: getattr(recipe.phases[0], field) for field in ("optimizer", "batches", "schedule")}
+        places += [f"{table}={{{name!r}: {value!r}}}" for table, items in tables.items() if name in items]
+    if places:
+        written = f"{places[0]}={value!r}" if places[0] == name else places[0]
+        return UnknownName(f"There is no setting {key!r}. Use {written}.", name=key)
+    hint = "Use a table (model={…}, tokenizer={…}, optimizer={…}) or a setting of training, such as minutes or epochs."
+    return unknown("setting", key, [*KEYWORD_TABLES, *PHASE_KEYS, *CALL_KEYS], hint=hint)
 
 
 def _phase_changes(value: object) -> list[str]:

@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from nextword.core.errors import NextwordError, Unsupported
+from nextword.core.errors import NextwordError, Unsupported, as_keywords
 from nextword.core.io import format_number
 from nextword.core.types import Prediction
 from nextword.data.frames import is_saved_frame
@@ -80,7 +80,8 @@ class EvaluationResult:
 
     @property
     def _place(self) -> str:
-        return f"{self.values['data']} {self.values['split']}" if "split" in self.values else ""
+        place = f"{self.values['data']} {self.values['split']}" if "split" in self.values else ""
+        return as_keywords(place)
 
     def __repr__(self) -> str:
         place = f" on {self._place}" if self._place else ""
@@ -106,7 +107,7 @@ class Run:
 
         run = nextword.train("lstm/tiny", data="my.txt")
         run.evaluation.bits_per_byte
-        run.model.generate("The")
+        run.model.generate("The").text
 
     A run is accepted wherever the path of a run folder is.
     """

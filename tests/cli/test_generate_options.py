@@ -134,8 +134,8 @@ def test_recurrent_model_accepts_long_prompts(cli: Cli, trained: Path) -> None:
         (["--typical-p", "0.5", "--temperature", "0"], "--typical-p"),
         (["--contrastive", "1.5"], "alpha"),
         (["--contrastive", "0.5", "--beam", "3"], "--contrastive"),
-        (["--min-tokens", "50", "--max-tokens", "20"], "min_length"),
-        (["--min-tokens", "-1"], "min_length"),
+        (["--min-tokens", "50", "--max-tokens", "20"], "min_tokens"),
+        (["--min-tokens", "-1"], "min_tokens"),
         (["--overflow", "cut"], "slide"),
     ],
 )

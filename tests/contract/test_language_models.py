@@ -207,7 +207,7 @@ def test_next_returns_words_sorted_by_probability(lm: language_model.CausalLM) -
 )
 def test_generation_repeats_and_its_log_probs_equal_scores(lm: language_model.CausalLM, strategy: object) -> None:
     skip_if_not_causal(lm)
-    stop = Stop(length=12, at_end=False)
+    stop = Stop(max_tokens=12, at_end=False)
     pieces = list(lm.generate("The value", strategy, stop))  # type: ignore[arg-type]
     again = list(lm.generate("The value", strategy, stop))  # type: ignore[arg-type]
     assert [p.ids for p in pieces] == [p.ids for p in again]

@@ -115,7 +115,7 @@ def test_min_p_keeps_tokens_above_fraction_of_best(seed, share):
 
 @given(seeds, st.integers(0, 6), st.dictionaries(st.integers(0, 4), st.floats(-5, 5), max_size=3), st.booleans())
 @settings(max_examples=60, deadline=None)
-def test_greedy_with_bias_and_min_length_equals_hand_computation(seed, least, bias, ties):
+def test_greedy_with_bias_and_min_tokens_equals_hand_computation(seed, least, bias, ties):
     """Greedy, against adding to the table's log p and crossing the end out."""
     model = Trigram(5, seed, ties)
     expected, before, last = [], 0, 1
@@ -125,13 +125,13 @@ def test_greedy_with_bias_and_min_length_equals_hand_computation(seed, least, bi
             row[END] = -math.inf
         before, last = last, row.index(max(row))
         expected.append(last)
-    stream = generate_tokens(model, *model.start(1), Greedy(bias=bias), end=END, min_length=least)
+    stream = generate_tokens(model, *model.start(1), Greedy(bias=bias), end=END, min_tokens=least)
     assert [id for id, _ in islice(stream, 8)] == expected
 
 
 @given(seeds, st.integers(1, 5), st.integers(0, 4), st.dictionaries(st.integers(0, 4), st.floats(-3, 3), max_size=2))
 @settings(max_examples=40, deadline=None)
-def test_wide_beam_with_bias_and_min_length_finds_the_best(seed, n, least, bias):
+def test_wide_beam_with_bias_and_min_tokens_finds_the_best(seed, n, least, bias):
     model, length = Trigram(4, seed), 4
     bias = {id: value for id, value in bias.items() if id < 4}
     scores = {
@@ -140,7 +140,7 @@ def test_wide_beam_with_bias_and_min_length_finds_the_best(seed, n, least, bias)
         if END not in ids[:least]
     }
     ranked = sorted(scores.values(), reverse=True)
-    found = beam_search(model, *model.start(1), Beam(4**length, bias=bias), length, END, n=n, min_length=least)[0]
+    found = beam_search(model, *model.start(1), Beam(4**length, bias=bias), length, END, n=n, min_tokens=least)[0]
     assert [one.score for one in found] == pytest.approx(ranked[: len(found)], abs=1e-4)
     assert all(END not in one.ids[:least] for one in found)
 

@@ -31,13 +31,13 @@ def search_slowly(
     n: int | None = None,
     preceding: Sequence[Sequence[int]] | None = None,
     forbidden: Iterable[int] = (),
-    min_length: int = 0,
+    min_tokens: int = 0,
     patient: bool = False,
 ) -> list[list[Hypothesis]]:
     """As `nextword.generation.beam_search.search`; with `patient`, search until no hypothesis is open."""
     check_decoding(how)
     searches = [_Search(how, length, end, n or how.width, patient) for _ in last]
-    rules = LogitsProcessor(how, preceding or [()] * len(last), forbidden, end, min_length)
+    rules = LogitsProcessor(how, preceding or [()] * len(last), forbidden, end, min_tokens)
     for _ in range(length):
         log_probs, state = model.step(last, state)  # (R, V): the open hypotheses of all searches, one after another
         scores = rules.scores(log_probs)

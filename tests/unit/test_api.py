@@ -137,6 +137,12 @@ def test_settings_are_keywords(text: Path, tmp_path: Path) -> None:
         ({"modle": {"width": 8}}, "Did you mean 'model'?"),
         ({"model": {"widht": 8}}, "Did you mean 'width'?"),
         ({"phase": {"pretrian": {"steps": 1}}}, "pretrian"),
+        ({"learning_rate": 0.1}, "Use optimizer={'rate': 0.1}."),
+        ({"batch_size": 8}, "Use batches={'rows': 8}."),
+        ({"width": 8}, "Use model={'width': 8}."),
+        ({"model.width": 8}, "Use model={'width': 8}."),
+        ({"num_epochs": 8}, "Use epochs=8."),
+        ({"frm": "runs/bert"}, "Did you mean 'from_'?"),
     ],
 )
 def test_an_unknown_setting_suggests_a_known_one(text: Path, tmp_path: Path, settings: Any, hint: str) -> None:
@@ -144,6 +150,60 @@ def test_an_unknown_setting_suggests_a_known_one(text: Path, tmp_path: Path, set
         nw.train("lstm/tiny", text, out=tmp_path / "run", progress=False, **settings)
     assert hint in str(error.value)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("call", "key"),
+    [
+        (lambda: nw.train(3), "recipe"),
+        (lambda: nw.train("lstm/tiny", data=3), "data"),
+        (lambda: nw.train("lstm/tiny", out=3), "out"),
+        (lambda: nw.train("lstm/tiny", seed="a"), "seed"),
+        (lambda: nw.load(3), "run"),
+        (lambda: nw.evaluate(3), "run"),
+        (lambda: nw.compare(minutes="5"), "minutes"),
+        (lambda: nw.compare([3]), "models"),
+        (lambda: nw.transfer("bert/finetune", from_=3), "from_"),
+        (lambda: nw.predict("runs/bert", ["a text"], labels="good,bad"), "labels"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named(call: Any, key: str) -> None:
+    with raises(InvalidSetting) as error:
+        call()
+    assert error.value.key == key
+
+
+def test_errors_name_keywords_in_python(run: nw.Run) -> None:
+    with raises(RunError) as error:
+        nw.train("lstm/tiny", out=run, progress=False)
+    assert "resume=True, choose another out" in str(error.value)
+    with raises(InvalidSetting) as missing:
+        nw.transfer("bert/finetune", data=[("A fine film.", "good")])
+    assert "from_=RUN" in str(missing.value)
+    assert "--" not in str(missing.value)
+
+
+def test_generation_is_a_text_and_an_iterator(run: nw.Run) -> None:
+    stop = nw.Stop(max_tokens=12)
+    streamed = [piece.text for piece in run.model.generate("the", stop=stop)]
+    generation = run.model.generate("the", stop=stop)
+    next(generation)
+    assert generation.text == str(generation) == "".join(streamed)
+    assert repr(generation.text) in repr(generation)
+    assert [piece.text for piece in generation] == streamed[1:], "showing the text does not move the iteration"
+
+
+def test_models_check_their_arguments(run: nw.Run) -> None:
+    for call in (
+        lambda: run.model.score(["one", "two"]),
+        lambda: run.model.next(3),
+        lambda: run.model.generate(3),
+        lambda: run.model.embed("one text"),
+        lambda: run.model.generate("the", "sample"),
+        lambda: run.model.generate("the", nw.Sample(temperature="0.8")),
+    ):
+        with raises(InvalidSetting):
+            call()
 
 
 def test_a_setting_of_one_of_several_phases_needs_its_name() -> None:

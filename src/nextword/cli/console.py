@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, unknown
+from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, in_command_line, unknown
 from nextword.core.io import replace_nonfinite
 from nextword.progress.display import error_console
 
@@ -75,6 +75,7 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
 
     @functools.wraps(command)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
+        token = in_command_line.set(True)
         try:
             command(*args, **kwargs)
         except KeyboardInterrupt:
@@ -88,6 +89,8 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
         except OSError as error:  # disk full, no permission, a file in place of a folder
             place = f"{error.filename}: " if error.filename else ""
             _exit_with_error(f"{place}{error.strerror or error}. Check that the path exists and is writable.")
+        finally:
+            in_command_line.reset(token)
 
     return run
 

@@ -135,7 +135,7 @@ def generate(
         decoding = Greedy(**rules)  # translations and fillings should be right, not varied
     if max_tokens is None:
         max_tokens = max_target_length(lm, prompts) if lm.is_seq2seq else DEFAULT_LENGTH
-    ending = Stop(max_tokens, tuple(map(_unescape, stop or ())), min_length=min_tokens)
+    ending = Stop(max_tokens, tuple(map(_unescape, stop or ())), min_tokens=min_tokens)
     if has_blanks:
         if file is not None:
             _require_blanks(lm, file)

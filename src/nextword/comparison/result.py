@@ -30,7 +30,7 @@ class ComparisonResult:
     result = nextword.compare(data="my.txt", minutes=5)
     result.winner, result.report
     pandas.DataFrame(result.table)
-    result.model.generate("The")
+    result.model.generate("The").text
     """
 
     path: Path

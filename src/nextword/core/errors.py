@@ -17,7 +17,10 @@ Programs and tests look at the type and its fields instead, so messages can be r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 
@@ -130,3 +133,53 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return " Did you mean 'x'?" for the known name closest to this one, or an empty string."""
     close = get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f" Did you mean '{close[0]}'?" if close else ""
+
+
+# ------------------------------------------------------------------------------------------------ options and keywords
+
+# Messages name options, as the command line has them. In Python, the public functions show them as keywords.
+in_command_line: ContextVar[bool] = ContextVar("in_command_line", default=False)
+
+COMMAND = re.compile(r"`nextword [^`]*`|\bnextword (?!\()[a-z]+ .*?(?=[.,)](?:\s|$)|$)")  # stays: it can be typed
+OPTION = re.compile(
+    r"--set (?P<change>'[^']+'|\S+[^\s.,:)])"
+    r"|--(?P<choice>to|kind) (?!out\b|and\b|says\b)(?P<word>[a-z_]+)"
+    r"|--(?P<name>[a-z][a-z-]*)(?:[ =](?P<value>[A-Z][A-Z,]*)\b)?"
+)
+FRAMES = re.compile(r"[^\s'\"]*\bframes-[0-9a-f]{16}(?:\.jsonl)?")  # see data/frames.py
+FLAGS = ("resume", "scratch", "compare_scratch", "merge_dev")
+KEYWORDS = {"from": "from_"}  # where the name of an option is no name in Python
+
+
+def as_keywords(message: str) -> str:
+    """A message with its options as keywords: "choose another --out" becomes "choose another out"."""
+    if in_command_line.get():
+        return message
+    message = FRAMES.sub("data in memory", message)
+    parts, at = [], 0
+    for command in COMMAND.finditer(message):
+        parts += [OPTION.sub(_keyword, message[at : command.start()]), command[0]]
+        at = command.end()
+    return "".join([*parts, OPTION.sub(_keyword, message[at:])])
+
+
+def _keyword(option: re.Match[str]) -> str:
+    if option["change"]:
+        return f"changes=[{option['change'].strip(chr(39))!r}]"
+    if option["choice"]:
+        return f"{option['choice']}={option['word']!r}"
+    name = option["name"].replace("-", "_")
+    name = KEYWORDS.get(name, name)
+    if name in FLAGS:
+        return f"{name}=True"
+    return f"{name}={option['value']}" if option["value"] else name
+
+
+@contextmanager
+def options_as_keywords() -> Iterator[None]:
+    """Within this context (also a decorator), errors name keywords in place of options."""
+    try:
+        yield
+    except NextwordError as error:
+        error.args = (as_keywords(str(error)), *error.args[1:])
+        raise

@@ -332,7 +332,7 @@ Decoding = Greedy | Sample | Beam | Contrastive
 class Stop:
     """When generation stops."""
 
-    length: int = 100  # maximum number of new tokens
+    max_tokens: int = 100
     strings: tuple[str, ...] = ()  # stop before any of these
     at_end: bool = True  # stop when the model generates the end-of-document token
-    min_length: int = 0  # number of tokens before the end-of-document token is allowed
+    min_tokens: int = 0  # before the end-of-document token is allowed

@@ -68,28 +68,30 @@ def beam_search(
     model: BeamModel,
     last: Tensor,
     state: State,
-    how: Beam,
+    decoding: Beam,
     length: int,
     end: int | None = None,
     *,
     n: int | None = None,
     preceding: Sequence[Sequence[int]] | None = None,
     forbidden: Iterable[int] = (),
-    min_length: int = 0,
+    min_tokens: int = 0,
 ) -> list[list[Hypothesis]]:
     """The best `n` continuations (all `width` if None) of each of the rows `last` (B,), best first.
 
-    A continuation is complete with `end`, after at least `min_length` other tokens, or cut at `length` tokens; both
+    A continuation is complete with `end`, after at least `min_tokens` other tokens, or cut at `length` tokens; both
     compete, because together they are all that the model can generate. With n < width the search stops as
     soon as the n best are certain. Consumes the state.
     """
-    check_decoding(how)
-    require_attention(model, how)
-    beams = _Beams(how, length, end, n or how.width, last)
-    rules = LogitsProcessor(how, preceding or [()] * len(last), forbidden, end, min_length)
+    check_decoding(decoding)
+    require_attention(model, decoding)
+    beams = _Beams(decoding, length, end, n or decoding.width, last)
+    rules = LogitsProcessor(decoding, preceding or [()] * len(last), forbidden, end, min_tokens)
     for _ in range(length if len(last) else 0):
         log_probs, state = model.step(last, state)  # (R, V): first one row per search, then one per slot
-        beams.extend(log_probs, rules.scores(log_probs), coverage_penalty(model, state, how) if how.coverage else None)
+        beams.extend(
+            log_probs, rules.scores(log_probs), coverage_penalty(model, state, decoding) if decoding.coverage else None
+        )
         if beams.over():
             break
         rows, last = beams.rows.flatten(), beams.ids.flatten().to(last.dtype)
@@ -103,9 +105,9 @@ def beam_search(
 class _Beams:
     """B searches side by side, G groups in each, and the hypotheses of a group in J slots, best first."""
 
-    def __init__(self, how: Beam, length: int, end: int | None, n: int, last: Tensor) -> None:
-        self.how, self.length, self.end, self.n = how, length, end, n
-        self.groups, self.width = how.groups, how.width // how.groups
+    def __init__(self, decoding: Beam, length: int, end: int | None, n: int, last: Tensor) -> None:
+        self.decoding, self.length, self.end, self.n = decoding, length, end, n
+        self.groups, self.width = decoding.groups, decoding.width // decoding.groups
         self.patience = PATIENCE if is_asynchronous(last) else 1
         self.searches = list(range(len(last)))  # numbers of the searches that are not over
         self.history = History(len(last), self.groups, self.width)
@@ -118,7 +120,7 @@ class _Beams:
         self.closed = start.long()  # (B, G, 1) places of hypotheses that have ended
         # (B, G, n) scores of the best that have ended
         self.certain = start.new_full((*start.shape[:2], min(n, self.width)), -math.inf)
-        self.numbers = torch.arange(len(last) * how.width, device=last.device)
+        self.numbers = torch.arange(len(last) * decoding.width, device=last.device)
         self.broken = start.new_zeros(1, dtype=torch.bool)  # a probability was NaN
         self.rows = self.ids = self.slots  # (B, G, J) of the last step: the row extended, and the id
         self.moved = self.within = False  # whether rows changed places; whether their number stayed
@@ -132,8 +134,8 @@ class _Beams:
         apart = len(scores) // (count * slots)  # groups with rows of their own; 1 before the first step
         stuck, parents, ids, rows, totals = self._choose(scores.reshape(count, apart, slots, -1))
         complete = (ids == self.end) & (totals > -math.inf) if self.end is not None else torch.zeros_like(ids).bool()
-        stuck_scores = self.totals / length_divisor(self.how, self.length_so_far)
-        new_scores = totals / length_divisor(self.how, self.length_so_far + 1)
+        stuck_scores = self.totals / length_divisor(self.decoding, self.length_so_far)
+        new_scores = totals / length_divisor(self.decoding, self.length_so_far + 1)
         if covers is not None:
             stuck_scores = stuck_scores + self.covers
             self.covers = covers.view(count, apart, slots).expand(-1, groups, -1).gather(2, parents)
@@ -165,7 +167,7 @@ class _Beams:
         for g in range(self.groups):
             own, before = scores[:, g % apart], self.totals[:, g].unsqueeze(-1)
             open = before > -math.inf
-            penalized = own if used is None else own - self.how.diversity * used
+            penalized = own if used is None else own - self.decoding.diversity * used
             largest, ids = largest_in_order(penalized, min(self.left, size))
             values = torch.where(open, largest.double() + before, -math.inf)  # a closed slot may hold NaN
             best = values.amax(-1)
@@ -192,8 +194,8 @@ class _Beams:
         """
         best = totals.amax(-1)  # (B, G)
         over = best == -math.inf
-        if is_bounded(self.how):
-            over = over | (self.certain[..., -1] >= best / best_divisor(self.how, self.length_so_far, self.length))
+        if is_bounded(self.decoding):
+            over = over | (self.certain[..., -1] >= best / best_divisor(self.decoding, self.length_so_far, self.length))
         return totals.masked_fill(over.all(1)[:, None, None], -math.inf)
 
     # -------------------------------------------------------------------------------------------- between steps
@@ -244,7 +246,7 @@ class _Beams:
 
     def _rearrange(self, change: Callable[[Tensor], Tensor]) -> None:
         self.totals, self.rows, self.ids = change(self.totals), change(self.rows), change(self.ids)
-        if self.how.coverage:
+        if self.decoding.coverage:
             self.covers = change(self.covers)
         self.moved, self.within = True, False
 
@@ -257,43 +259,43 @@ class _Beams:
 # ------------------------------------------------------------------------------------------------ scores
 
 
-def length_divisor(how: Beam, length: int) -> float:
+def length_divisor(decoding: Beam, length: int) -> float:
     """The divisor of a sum of `length` log p: lengthᵅ, or ((5 + length) / 6)ᵅ (Wu et al. 2016, eq. 14)."""
     length = max(length, 1)
-    return float(((5 + length) / 6 if how.normalization == "gnmt" else length) ** how.length_penalty)
+    return float(((5 + length) / 6 if decoding.normalization == "gnmt" else length) ** decoding.length_penalty)
 
 
-def best_divisor(how: Beam, tokens: int, length: int) -> float:
+def best_divisor(decoding: Beam, tokens: int, length: int) -> float:
     """The best divisor for an open hypothesis of `tokens` tokens, which gets at least one more.
 
     Its sum of log p is negative, so the greatest divisor is best: at full length (penalty > 0) or at the next token.
     """
-    return length_divisor(how, length if how.length_penalty > 0 else min(tokens + 1, length))
+    return length_divisor(decoding, length if decoding.length_penalty > 0 else min(tokens + 1, length))
 
 
-def is_bounded(how: Beam) -> bool:
+def is_bounded(decoding: Beam) -> bool:
     """Whether a sum never grows: log p is negative, but a positive bias or a repetition reward can raise it."""
-    return how.repetition >= 1 and not any(value > 0 for value in how.bias.values())
+    return decoding.repetition >= 1 and not any(value > 0 for value in decoding.bias.values())
 
 
-def require_attention(model: BeamModel, how: Beam) -> None:
+def require_attention(model: BeamModel, decoding: Beam) -> None:
     """Raise Unsupported if a coverage penalty is set and the model has no attention over a source."""
-    if how.coverage and not model.has_attention:
+    if decoding.coverage and not model.has_attention:
         raise Unsupported(
-            f"coverage = {how.coverage} needs attention over a source, and {type(model).__name__} has none. Set it to "
-            "0, or use a translation model with attention.",
+            f"coverage = {decoding.coverage} needs attention over a source, and {type(model).__name__} has none. Set "
+            "it to 0, or use a translation model with attention.",
             ability="coverage",
         )
 
 
-def coverage_penalty(model: Any, state: State, how: Beam) -> Tensor:
+def coverage_penalty(model: Any, state: State, decoding: Beam) -> Tensor:
     """The coverage penalty of each row (R,): β Σ_i log min(Σ_j a_ij, 1) over the source tokens i (Wu et al., eq. 14).
 
     It is 0 if every source token has received a total attention of 1, and negative otherwise.
     """
     covered = model.covered(state).double()
     # A token without any attention costs much, but not everything: −inf would make all such texts equal.
-    return covered.clamp(min=torch.finfo(torch.float32).tiny, max=1.0).log().sum(-1) * how.coverage
+    return covered.clamp(min=torch.finfo(torch.float32).tiny, max=1.0).log().sum(-1) * decoding.coverage
 
 
 # ------------------------------------------------------------------------------------------------ history of steps

@@ -52,9 +52,9 @@ class Filled:
     complete: bool  # every piece ended
 
 
-def check_infilling(how: Decoding, stop: Stop, n: int) -> None:
+def check_infilling(decoding: Decoding, stop: Stop, n: int) -> None:
     """Raise InvalidSetting for settings without a meaning in infilling."""
-    most = how.width if isinstance(how, Beam) else 1
+    most = decoding.width if isinstance(decoding, Beam) else 1
     if not 1 <= n <= most:
         raise invalid("n", n, f"must be from 1 to {most}: the n best need a beam of at least that width.")
     if stop.strings:
@@ -309,17 +309,17 @@ def fill_blanks(
     network: SpanNetwork,
     texts: Sequence[TextWithBlanks],
     inner: Tensor,
-    how: Decoding,
+    decoding: Decoding,
     length: int,
     n: int = 1,
     *,
     forbidden: Sequence[int] = (),
-    min_length: int = 0,
+    min_tokens: int = 0,
 ) -> list[list[Hypothesis]]:
     """Fill the blanks of texts: the n best fillings of a beam, or one by sampling or greedy decoding.
 
     At most `length` tokens, ends of pieces included; the last id is `BlankDecoder.done` if all blanks are filled. Text
-    i is sampled with `how.seed` + i.
+    i is sampled with `decoding.seed` + i.
     """
     decoder = BlankDecoder(network, inner)
     length = min(length, network.window)
@@ -329,13 +329,13 @@ def fill_blanks(
         fillings += generate_fillings(
             decoder,
             *decoder.begin(batch),
-            how,
+            decoding,
             length,
             decoder.done,
             rows,
             n,
             forbidden=forbidden,
-            min_length=min_length,
+            min_tokens=min_tokens,
         )
     return fillings
 
@@ -345,25 +345,25 @@ def generate_fillings(
     model: BeamModel,
     last: Tensor,
     state: State,
-    how: Decoding,
+    decoding: Decoding,
     length: int,
     end: int,
     rows: Sequence[int],
     n: int = 1,
     *,
     forbidden: Sequence[int] = (),
-    min_length: int = 0,
+    min_tokens: int = 0,
 ) -> list[list[Hypothesis]]:
-    """Generate the fillings of some texts: the n best of each, or one, sampled with `how.seed` + row or greedy."""
-    if isinstance(how, Contrastive):
+    """Generate the fillings of some texts: the n best of each, or one, sampled with `decoding.seed` + row or greedy."""
+    if isinstance(decoding, Contrastive):
         raise Unsupported(
             "Contrastive search cannot fill blanks. Use sampling or beam search.", ability="contrastive search"
         )
-    if isinstance(how, Beam):
-        return beam_search(model, last, state, how, length, end, n=n, forbidden=forbidden, min_length=min_length)
-    generators = [make_generator(how, row) for row in rows]
+    if isinstance(decoding, Beam):
+        return beam_search(model, last, state, decoding, length, end, n=n, forbidden=forbidden, min_tokens=min_tokens)
+    generators = [make_generator(decoding, row) for row in rows]
     made = generate_batch(
-        model, last, state, how, length, end, forbidden=forbidden, min_length=min_length, generators=generators
+        model, last, state, decoding, length, end, forbidden=forbidden, min_tokens=min_tokens, generators=generators
     )
     fillings: list[list[Hypothesis]] = []
     for ids, own, size in zip(*(t.tolist() for t in made), strict=True):

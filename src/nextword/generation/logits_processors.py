@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import fields
 
 import numpy as np
 import torch
@@ -24,32 +25,48 @@ NORMALIZATIONS = ("power", "gnmt")  # of a beam's scores
 # ------------------------------------------------------------------------------------------------ validation
 
 
-def check_decoding(how: Decoding) -> None:
+def check_decoding(decoding: Decoding) -> None:
     """Raise InvalidSetting for settings without a meaning, before the first step."""
-    if isinstance(how, Sample):
-        _require("temperature", how.temperature, 0 <= how.temperature < math.inf, "0 (greedy) or more; 1 is unchanged")
-        _require("top_k", how.top_k, how.top_k >= 0, "a number of tokens, or 0 for all")
-        _require("top_p", how.top_p, 0 < how.top_p <= 1, "above 0 and at most 1 (all tokens)")
-        _require("min_p", how.min_p, 0 <= how.min_p <= 1, "between 0 (all tokens) and 1")
-        _require("typical", how.typical, 0 < how.typical <= 1, "above 0 and at most 1 (all tokens)")
-        _require("seed", how.seed, how.seed is None or 0 <= how.seed < 2**63, "between 0 and 2**63 - 1")
-    if isinstance(how, Beam):
-        _require("width", how.width, how.width >= 1, "1 (greedy) or more hypotheses")
-        _require("length_penalty", how.length_penalty, math.isfinite(how.length_penalty), "a finite number; 0 is off")
+    if not isinstance(decoding, Decoding):
+        raise invalid("decoding", decoding, "must be Greedy(), Sample(), Beam() or Contrastive().")
+    for field in fields(decoding):
+        value = getattr(decoding, field.name)
+        if isinstance(field.default, (int, float)) and not isinstance(value, (int, float)):
+            raise invalid(field.name, value, "must be a number.")
+    if isinstance(decoding, Sample):
+        _require(
+            "temperature",
+            decoding.temperature,
+            0 <= decoding.temperature < math.inf,
+            "0 (greedy) or more; 1 is unchanged",
+        )
+        _require("top_k", decoding.top_k, decoding.top_k >= 0, "a number of tokens, or 0 for all")
+        _require("top_p", decoding.top_p, 0 < decoding.top_p <= 1, "above 0 and at most 1 (all tokens)")
+        _require("min_p", decoding.min_p, 0 <= decoding.min_p <= 1, "between 0 (all tokens) and 1")
+        _require("typical", decoding.typical, 0 < decoding.typical <= 1, "above 0 and at most 1 (all tokens)")
+        _require("seed", decoding.seed, decoding.seed is None or 0 <= decoding.seed < 2**63, "between 0 and 2**63 - 1")
+    if isinstance(decoding, Beam):
+        _require("width", decoding.width, decoding.width >= 1, "1 (greedy) or more hypotheses")
+        _require(
+            "length_penalty",
+            decoding.length_penalty,
+            math.isfinite(decoding.length_penalty),
+            "a finite number; 0 is off",
+        )
         expected = f"one of {', '.join(NORMALIZATIONS)}"
-        _require("normalization", how.normalization, how.normalization in NORMALIZATIONS, expected)
-        _require("coverage", how.coverage, 0 <= how.coverage < math.inf, "0 (off) or more, such as 0.2")
-        fits = how.groups >= 1 and how.width % how.groups == 0
-        _require("groups", how.groups, fits, f"a divisor of the width, {how.width}; 1 is an ordinary beam")
-        _require("diversity", how.diversity, 0 <= how.diversity < math.inf, "0 or more")
-    if isinstance(how, Contrastive):
-        _require("k", how.k, how.k >= 1, "1 (greedy) or more candidates")
-        _require("alpha", how.alpha, 0 <= how.alpha <= 1, "between 0 (greedy) and 1 (similarity alone)")
-    for token, value in how.bias.items():
+        _require("normalization", decoding.normalization, decoding.normalization in NORMALIZATIONS, expected)
+        _require("coverage", decoding.coverage, 0 <= decoding.coverage < math.inf, "0 (off) or more, such as 0.2")
+        fits = decoding.groups >= 1 and decoding.width % decoding.groups == 0
+        _require("groups", decoding.groups, fits, f"a divisor of the width, {decoding.width}; 1 is an ordinary beam")
+        _require("diversity", decoding.diversity, 0 <= decoding.diversity < math.inf, "0 or more")
+    if isinstance(decoding, Contrastive):
+        _require("k", decoding.k, decoding.k >= 1, "1 (greedy) or more candidates")
+        _require("alpha", decoding.alpha, 0 <= decoding.alpha <= 1, "between 0 (greedy) and 1 (similarity alone)")
+    for token, value in decoding.bias.items():
         fits = not math.isnan(value) and value != math.inf
         _require("bias", {token: value}, fits, "a number to add to the token's log-probability, or -inf to forbid it")
-    _require("repetition", how.repetition, 0 < how.repetition < math.inf, "above 0; 1 is off, CTRL uses 1.2")
-    _require("no_repeat", how.no_repeat, how.no_repeat >= 0, "the length of an n-gram, or 0 (off)")
+    _require("repetition", decoding.repetition, 0 < decoding.repetition < math.inf, "above 0; 1 is off, CTRL uses 1.2")
+    _require("no_repeat", decoding.no_repeat, decoding.no_repeat >= 0, "the length of an n-gram, or 0 (off)")
 
 
 def _require(key: str, value: object, is_valid: bool, expected: str) -> None:
@@ -195,7 +212,7 @@ def penalize_repetition(scores: Tensor, which: Tensor, penalty: float) -> Tensor
 
 
 class LogitsProcessor:
-    """Apply the settings with a memory (repetition, no_repeat, min_length) and the fixed ones (bias, forbidden).
+    """Apply the settings with a memory (repetition, no_repeat, min_tokens) and the fixed ones (bias, forbidden).
 
     For B rows that are generated side by side. Nothing is stored that no setting needs.
 
@@ -204,21 +221,21 @@ class LogitsProcessor:
 
     def __init__(
         self,
-        how: Decoding,
+        decoding: Decoding,
         preceding: Sequence[Sequence[int]],  # for each row, the ids that count as generated before
         forbidden: Iterable[int] = (),
         end: int | None = None,
-        min_length: int = 0,  # tokens before `end` is allowed
+        min_tokens: int = 0,  # tokens before `end` is allowed
     ):
-        self.penalty = how.repetition
-        self.n = how.no_repeat
-        self.bias = dict(how.bias)
+        self.penalty = decoding.repetition
+        self.n = decoding.no_repeat
+        self.bias = dict(decoding.bias)
         self.forbidden = tuple(forbidden)
         self.added: Tensor | None = None  # (V,): the bias, −inf for forbidden ids; set once V is known
         self.seen: Tensor | None = None  # (B, V) ids generated before; set once V is known
         self.preceding = preceding
         self.history = NgramHistory(self.n, preceding) if self.n > 1 else None
-        self.remaining = 0 if end is None else min_length  # tokens before the end is allowed
+        self.remaining = 0 if end is None else min_tokens  # tokens before the end is allowed
         self.end = end
 
     def scores(self, log_probs: Tensor) -> Tensor:

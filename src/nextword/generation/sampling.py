@@ -42,12 +42,12 @@ Generators = torch.Generator | Sequence[torch.Generator]  # one for all rows, or
 # ------------------------------------------------------------------------------------------------ choosing ids
 
 
-def choose_tokens(scores: Tensor, how: Greedy | Sample, generators: Generators) -> Tensor:
+def choose_tokens(scores: Tensor, decoding: Greedy | Sample, generators: Generators) -> Tensor:
     """Choose one id for each row of the scores, (B, V) → (B,); NO_TOKEN for a row of −inf.
 
     After a step of a large network the caches are cold, so few operations matter as much as small ones.
     """
-    if isinstance(how, Greedy) or is_greedy(how):
+    if isinstance(decoding, Greedy) or is_greedy(decoding):
         best, chosen = scores.max(dim=-1)
         values = best.tolist()
         reject_nan(values)
@@ -55,15 +55,15 @@ def choose_tokens(scores: Tensor, how: Greedy | Sample, generators: Generators) 
         best = scores.amax(dim=-1, keepdim=True)
         values = best.flatten().tolist()
         reject_nan(values)
-        candidates, ids = narrow_candidates(scores, how, best if -math.inf not in values else None)
+        candidates, ids = narrow_candidates(scores, decoding, best if -math.inf not in values else None)
         chosen = sample_ids(candidates, generators)
         if ids is not None:
             chosen = ids.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
     return chosen.masked_fill(best.view(-1) == -math.inf, NO_TOKEN) if -math.inf in values else chosen
 
 
-def is_greedy(how: Greedy | Sample) -> bool:
-    return isinstance(how, Greedy) or how.temperature == 0
+def is_greedy(decoding: Greedy | Sample) -> bool:
+    return isinstance(decoding, Greedy) or decoding.temperature == 0
 
 
 def choose_greedily(scores: Tensor, log_probs: Tensor) -> tuple[Tensor, list[int], list[float]]:
@@ -78,26 +78,26 @@ def choose_greedily(scores: Tensor, log_probs: Tensor) -> tuple[Tensor, list[int
     return chosen, [NO_TOKEN if value == -math.inf else int(id) for value, id in zip(values, ids, strict=True)], log_p
 
 
-def narrow_candidates(scores: Tensor, how: Sample, best: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
+def narrow_candidates(scores: Tensor, decoding: Sample, best: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
     """Apply temperature, top-k, top-p, min-p and typicality, in this order.
 
     Returns scores (B, K), ∝ log p and at most 0, and their ids in ascending order; None: all ids. The result equals
     that of the functions in logits_processors.py over the whole vocabulary; but ids outside the nucleus need not be
     sorted or summed to be left out. `best`: the greatest score of each row (B, 1), if known and finite.
     """
-    scores, ids = divide_by_temperature(scores, how.temperature, best), None
-    if 0 < how.top_k < scores.shape[-1]:
-        ids = largest_ids(scores, how.top_k)
+    scores, ids = divide_by_temperature(scores, decoding.temperature, best), None
+    if 0 < decoding.top_k < scores.shape[-1]:
+        ids = largest_ids(scores, decoding.top_k)
         scores = scores.gather(-1, ids)
-    if how.top_p < 1:
+    if decoding.top_p < 1:
         total = log_sum(scores)
-        scores, ids = _filter(lambda few, key: keep_top_mass(few - total, key, how.top_p), scores, scores, ids)
-    if how.min_p > 0:
-        scores, ids = _filter(lambda few, _: keep_min_p(few, how.min_p), scores, scores, ids)
-    if how.typical < 1:
+        scores, ids = _filter(lambda few, key: keep_top_mass(few - total, key, decoding.top_p), scores, scores, ids)
+    if decoding.min_p > 0:
+        scores, ids = _filter(lambda few, _: keep_min_p(few, decoding.min_p), scores, scores, ids)
+    if decoding.typical < 1:
         scores = normalize(scores)
         key = typicality(scores)
-        scores, ids = _filter(lambda few, key: keep_top_mass(few, key, how.typical), scores, key, ids)
+        scores, ids = _filter(lambda few, key: keep_top_mass(few, key, decoding.typical), scores, key, ids)
     return scores, ids
 
 
@@ -144,11 +144,11 @@ def sample_ids(scores: Tensor, generators: Generators) -> Tensor:
     return chosen.squeeze(1).clamp(max=scores.shape[-1] - 1)
 
 
-def make_generator(how: Decoding, row: int = 0) -> torch.Generator:
+def make_generator(decoding: Decoding, row: int = 0) -> torch.Generator:
     """A generator with the decoding's seed plus the row, or with a random seed if it has none."""
     generator = torch.Generator()
-    if isinstance(how, Sample) and how.seed is not None:
-        generator.manual_seed((how.seed + row) % 2**63)
+    if isinstance(decoding, Sample) and decoding.seed is not None:
+        generator.manual_seed((decoding.seed + row) % 2**63)
     else:
         generator.seed()
     return generator
@@ -172,12 +172,12 @@ class BatchDecoder:
         model: Stepper,
         last: Tensor,
         state: State,
-        how: Greedy | Sample,
+        decoding: Greedy | Sample,
         rules: LogitsProcessor,
         generators: Sequence[torch.Generator] | None = None,
     ):
-        self.model, self.last, self.state, self.how, self.rules = model, last, state, how, rules
-        self.generators = list(generators or [make_generator(how, row) for row in range(len(last))])
+        self.model, self.last, self.state, self.decoding, self.rules = model, last, state, decoding, rules
+        self.generators = list(generators or [make_generator(decoding, row) for row in range(len(last))])
 
     def __len__(self) -> int:
         return len(self.last)
@@ -186,10 +186,10 @@ class BatchDecoder:
     def step(self) -> list[tuple[int, float]]:
         log_probs, self.state = self.model.step(self.last, self.state)
         scores = self.rules.scores(log_probs)
-        if log_probs.is_cuda and is_greedy(self.how):
+        if log_probs.is_cuda and is_greedy(self.decoding):
             chosen, ids, chosen_log_probs = choose_greedily(scores, log_probs)
         else:
-            chosen = choose_tokens(scores, self.how, self.generators)
+            chosen = choose_tokens(scores, self.decoding, self.generators)
             ids = chosen.tolist()
             if NO_TOKEN in ids:  # such a row still needs an input until it is left out
                 chosen = chosen.clamp(min=0)
@@ -214,23 +214,23 @@ def generate_tokens(
     model: Stepper,
     last: Tensor,
     state: State,
-    how: Greedy | Sample = Greedy(),
+    decoding: Greedy | Sample = Greedy(),
     *,
     preceding: Sequence[int] = (),
     forbidden: Iterable[int] = (),
     end: int | None = None,
-    min_length: int = 0,
+    min_tokens: int = 0,
     generator: torch.Generator | None = None,
 ) -> Iterator[tuple[int, float]]:
     """Yield endless pairs (id, log p) for one row, each computed on demand; `last` (1,) is the first input.
 
     Consumes the state. `preceding` are ids, usually of the prompt, that repetition rules count too. `end` is forbidden
-    before `min_length` other tokens, but does not end the stream: that ends only if nothing may be generated. The
-    generator (on the CPU) replaces `how.seed`.
+    before `min_tokens` other tokens, but does not end the stream: that ends only if nothing may be generated. The
+    generator (on the CPU) replaces `decoding.seed`.
     """
-    check_decoding(how)  # not in the generator function, which would not run before the first `next`
-    rules = LogitsProcessor(how, [preceding], forbidden, end, min_length)
-    return _stream(BatchDecoder(model, last, state, how, rules, [generator] if generator else None))
+    check_decoding(decoding)  # not in the generator function, which would not run before the first `next`
+    rules = LogitsProcessor(decoding, [preceding], forbidden, end, min_tokens)
+    return _stream(BatchDecoder(model, last, state, decoding, rules, [generator] if generator else None))
 
 
 def _stream(decoder: BatchDecoder) -> Iterator[tuple[int, float]]:
@@ -253,20 +253,20 @@ def generate_batch(
     model: Stepper,
     last: Tensor,
     state: State,
-    how: Greedy | Sample,
+    decoding: Greedy | Sample,
     length: int,
     end: int | None = None,
     *,
     preceding: Sequence[Sequence[int]] | None = None,
     forbidden: Iterable[int] = (),
-    min_length: int = 0,
+    min_tokens: int = 0,
     generators: Sequence[torch.Generator] | None = None,
 ) -> GeneratedBatch:
     """Continue B rows at once, each until `end` or `length` tokens; a row that has ended costs nothing more."""
-    check_decoding(how)
+    check_decoding(decoding)
     count = len(last)
-    rules = LogitsProcessor(how, preceding or [()] * count, forbidden, end, min_length)
-    decoder = BatchDecoder(model, last, state, how, rules, generators)
+    rules = LogitsProcessor(decoding, preceding or [()] * count, forbidden, end, min_tokens)
+    decoder = BatchDecoder(model, last, state, decoding, rules, generators)
     texts: list[list[tuple[int, float]]] = [[] for _ in range(count)]
     live = list(range(count))
     for _ in range(length):
@@ -296,13 +296,13 @@ def contrastive_search(
     model: CausalNetwork,
     last: Tensor,
     state: State,
-    how: Contrastive = Contrastive(),
+    decoding: Contrastive = Contrastive(),
     *,
     before: Tensor | None = None,
     preceding: Sequence[int] = (),
     forbidden: Iterable[int] = (),
     end: int | None = None,
-    min_length: int = 0,
+    min_tokens: int = 0,
 ) -> Iterator[tuple[int, float]]:
     """Yield endless pairs (id, log p) for one row, as `generate_tokens` does: probable, but unlike the text before.
 
@@ -319,15 +319,20 @@ def contrastive_search(
     `before` (N, D): vectors of the tokens in the state. p is normalized after the rules (forbidden tokens and the
     like); the log p that is yielded is the model's own.
     """
-    check_decoding(how)
+    check_decoding(decoding)
     require_hidden_states(model)
-    rules = LogitsProcessor(how, [preceding], forbidden, end, min_length)
-    return _contrastive_stream(model, last, state, how, rules, before)
+    rules = LogitsProcessor(decoding, [preceding], forbidden, end, min_tokens)
+    return _contrastive_stream(model, last, state, decoding, rules, before)
 
 
 @torch.no_grad()
 def _contrastive_stream(
-    model: CausalNetwork, last: Tensor, state: State, how: Contrastive, rules: LogitsProcessor, before: Tensor | None
+    model: CausalNetwork,
+    last: Tensor,
+    state: State,
+    decoding: Contrastive,
+    rules: LogitsProcessor,
+    before: Tensor | None,
 ) -> Iterator[tuple[int, float]]:
     layers, state = model.hidden(Inputs(last.unsqueeze(1)), state)
     h = layers[-1][:, -1]  # (1, D), as the readout reads it
@@ -336,7 +341,7 @@ def _contrastive_stream(
         log_probs = model.readout.log_probs(h)
         scores = normalize(rules.scores(log_probs))[0].double()
         reject_nan(scores.amax())
-        top_scores, ids = largest_sorted(scores, how.k)
+        top_scores, ids = largest_sorted(scores, decoding.k)
         ids = ids[top_scores > -math.inf]
         if not len(ids):
             return
@@ -344,7 +349,7 @@ def _contrastive_stream(
         layers, states = model.hidden(Inputs(ids.to(last).unsqueeze(1)), pytree.take(state, rows))
         h = layers[-1][:, -1]  # (k, D)
         unit = vectors(model, h)
-        values = (1 - how.alpha) * scores[ids].exp() - how.alpha * memory.max_cosine(unit).double()
+        values = (1 - decoding.alpha) * scores[ids].exp() - decoding.alpha * memory.max_cosine(unit).double()
         best = values.max(dim=0).indices.unsqueeze(0)
         h, state = h[best], pytree.take(states, best)
         memory.add(unit[best])

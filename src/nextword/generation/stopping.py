@@ -25,16 +25,16 @@ class Stopper:
     """
 
     def __init__(self, stop: Stop):
-        if stop.length < 0:
-            raise invalid("length", stop.length, "must be 0 or more tokens.")
-        if not 0 <= stop.min_length <= stop.length:
-            raise invalid("min_length", stop.min_length, f"must be from 0 to length = {stop.length} tokens.")
+        if stop.max_tokens < 0:
+            raise invalid("max_tokens", stop.max_tokens, "must be 0 or more tokens.")
+        if not 0 <= stop.min_tokens <= stop.max_tokens:
+            raise invalid("min_tokens", stop.min_tokens, f"must be from 0 to max_tokens = {stop.max_tokens} tokens.")
         if "" in stop.strings:
             raise invalid("strings", stop.strings, "must not be empty: an empty one would stop every text at once.")
         self.stop = stop
         self.tokens = 0
         self.held = ""  # the end of the text so far, which may be the beginning of a stop string
-        self.reason: str | None = None if stop.length else "length"
+        self.reason: str | None = None if stop.max_tokens else "length"
 
     def feed(self, text: str, ended: bool = False) -> str:
         """Take the text of one token and return the text that may be shown; all of it if this token is the last.
@@ -51,7 +51,7 @@ class Stopper:
             return waiting[:match]
         if ended and self.stop.at_end:
             self.reason = "end"
-        elif self.tokens >= self.stop.length:
+        elif self.tokens >= self.stop.max_tokens:
             self.reason = "length"
         hold = 0 if self.reason else self._partial_stop(waiting)
         self.held = waiting[len(waiting) - hold :]

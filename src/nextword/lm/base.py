@@ -18,16 +18,17 @@ MissingAbility, an AttributeError with the reason (`AbilityMethod`).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType, MethodType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from nextword.core.errors import MissingAbility
+from nextword.core.errors import MissingAbility, invalid
 from nextword.core.types import (
     EXACT,
     Beam,
@@ -41,7 +42,7 @@ from nextword.core.types import (
     Stop,
     ignore_progress,
 )
-from nextword.html.formatting import format_count
+from nextword.html.formatting import escape, format_count
 from nextword.html.notebook import facts_html
 from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
@@ -67,14 +68,19 @@ METHODS = {  # method → its ability
     **dict.fromkeys(("embed", "embed_words"), "embed"),
     **{name: name for name in ("next", "fill", "nearest", "predict")},
 }
+TAKE_A_TEXT = ("score", "next", "fill", "generate", "infill", "n_best", "nearest")
+TAKE_TEXTS = ("score_many", "generate_many", "n_best_many", "infill_many", "embed")
 CALLS = {"score": "score_many", "infill": "infill_many", "n_best": "n_best_many"}  # methods in terms of another
 
 
 class AbilityMethod:
-    """A method that only models with its ability have: getting it from another one raises MissingAbility."""
+    """A method that only models with its ability have: getting it from another one raises MissingAbility.
+
+    Its first argument is checked here, for all models.
+    """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        self.function = function
+        self.function = _check_first_argument(function)
         self.__doc__ = function.__doc__
 
     def __get__(self, model: TextModel | None, owner: type[TextModel]) -> Any:
@@ -83,6 +89,22 @@ class AbilityMethod:
         if not model.has_method(self.function.__name__):
             raise model.unsupported(METHODS[self.function.__name__])
         return MethodType(self.function, model)
+
+
+def _check_first_argument(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Raise an error for a list where one text is expected, and for one text where a list is expected."""
+    name = function.__name__
+
+    @functools.wraps(function)
+    def method(model: TextModel, *args: Any, **kwargs: Any) -> Any:
+        if args and name in TAKE_A_TEXT and not isinstance(args[0], str):
+            many = f" Use {name}_many for several." if f"{name}_many" in METHODS else ""
+            raise invalid("text", args[0], f"must be one text.{many}")
+        if args and name in TAKE_TEXTS and isinstance(args[0], (str, bytes)):
+            raise invalid("texts", args[0], f"must be a list of texts. Wrap a single one: {name}([text]).")
+        return function(model, *args, **kwargs)
+
+    return method
 
 
 @dataclass(frozen=True)
@@ -98,6 +120,47 @@ class Candidate:
     @property
     def tokens(self) -> int:
         return len(self.ids)
+
+
+class Generation(Iterator[Piece]):
+    """A text that is generated while it is read: iterate over its pieces, or take all of it with `.text`.
+
+    str(), a Python prompt and a notebook show all of the text.
+    """
+
+    def __init__(self, pieces: Iterator[Piece]) -> None:
+        self._source = pieces
+        self._pieces: list[Piece] = []  # generated so far
+        self._position = 0  # of the iteration among them
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Piece:
+        if self._position == len(self._pieces):
+            self._pieces.append(next(self._source))
+        self._position += 1
+        return self._pieces[self._position - 1]
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """All pieces, whether or not the iteration has reached them."""
+        self._pieces += self._source
+        return list(self._pieces)
+
+    @property
+    def text(self) -> str:
+        """All of the text, without the prompt."""
+        return "".join(piece.text for piece in self.pieces)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"Generation({self.text!r})"
+
+    def _repr_html_(self) -> str:
+        return f'<div style="white-space:pre-wrap">{escape(self.text)}</div>'
 
 
 class WordsInContext(NamedTuple):
@@ -179,8 +242,8 @@ class TextModel:
         if ability not in self.can:
             raise self.unsupported(ability)
 
-    def _check_decoding(self, how: Decoding) -> Decoding:
-        return how
+    def _check_decoding(self, decoding: Decoding) -> Decoding:
+        return decoding
 
     def unsupported(self, ability: str) -> MissingAbility:
         return MissingAbility(self.why_not(ability), ability=ability)
@@ -255,39 +318,39 @@ class TextModel:
             guesses.append(Guess(names.get(id) or (text.strip() if strip else text), p))
         return guesses
 
-    def infill(self, text: str, how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1) -> list[Filled]:
+    def infill(self, text: str, decoding: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1) -> list[Filled]:
         """The text with all blanks filled, one after the other; the n best of a beam, best first."""
-        return self.infill_many([text], how, stop, n)[0]
+        return self.infill_many([text], decoding, stop, n)[0]
 
     def infill_many(
-        self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
+        self, texts: Sequence[str], decoding: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
     ) -> list[list[Filled]]:
         raise self.unsupported("infill")
 
     # -------------------------------------------------------------------------------------------- generate
 
     def generate(
-        self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
-    ) -> Iterator[Piece]:
-        """Yield pieces of text as they are generated. The prompt is not repeated."""
+        self, prompt: str = "", decoding: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+    ) -> Generation:
+        """Continue the prompt, which is not repeated."""
         raise self.unsupported("generate")
 
     def generate_many(
-        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+        self, prompts: Sequence[str], decoding: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
     ) -> list[list[Piece]]:
-        """The pieces of each prompt's continuation, as `generate` yields them; prompt i has the seed `how.seed` + i."""
+        """The pieces of each prompt's continuation, as of `generate`; prompt i has the seed `decoding.seed` + i."""
         raise self.unsupported("generate")
 
     def n_best(
-        self, prompt: str, how: Beam = Beam(), stop: Stop = Stop(), n: int | None = None, overflow: str = "slide"
+        self, prompt: str, decoding: Beam = Beam(), stop: Stop = Stop(), n: int | None = None, overflow: str = "slide"
     ) -> list[Candidate]:
         """The n best continuations of a beam search (default: its width), best first."""
-        return self.n_best_many([prompt], how, stop, n, overflow)[0]
+        return self.n_best_many([prompt], decoding, stop, n, overflow)[0]
 
     def n_best_many(
         self,
         prompts: Sequence[str],
-        how: Beam = Beam(),
+        decoding: Beam = Beam(),
         stop: Stop = Stop(),
         n: int | None = None,
         overflow: str = "slide",

@@ -156,21 +156,21 @@ class BlankFillingMixin(TextModel):
         return len(BLANKS.findall(text))
 
     def infill_many(
-        self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
+        self, texts: Sequence[str], decoding: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
     ) -> list[list[Filled]]:
         """Each text with all blanks filled, one after the other; the n best of a beam, best first."""
-        check_infilling(how, stop, n)
+        check_infilling(decoding, stop, n)
         split = [self._split_at_blanks(text) for text in texts]
-        how = self._check_decoding(how)
+        decoding = self._check_decoding(decoding)
         results = fill_blanks(
             self.network,
             [self._encode_blanks(parts, masks) for parts, masks in split],
             self._word_pieces.inner,
-            how,
-            stop.length,
+            decoding,
+            stop.max_tokens,
             n,
             forbidden=unwritable_ids(self.tokenizer, self.network.pieces.end),
-            min_length=stop.min_length,
+            min_tokens=stop.min_tokens,
         )
         return [
             [self._insert_fillings(parts, masks, filling) for filling in best]

@@ -77,9 +77,9 @@ def score_completions(
     return scores
 
 
-def generate_texts(lm: TextModel, prompts: Sequence[str], how: Decoding, stop: Stop) -> list[str]:
+def generate_texts(lm: TextModel, prompts: Sequence[str], decoding: Decoding, stop: Stop) -> list[str]:
     """The continuation of each prompt."""
-    return ["".join(piece.text for piece in pieces) for pieces in lm.generate_many(list(prompts), how, stop)]
+    return ["".join(piece.text for piece in pieces) for pieces in lm.generate_many(list(prompts), decoding, stop)]
 
 
 def context_window(lm: TextModel) -> int | None:

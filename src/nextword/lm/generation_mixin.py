@@ -34,7 +34,7 @@ from nextword.generation.sampling import (
     vectors,
 )
 from nextword.generation.stopping import Stopper
-from nextword.lm.base import Candidate, TextModel
+from nextword.lm.base import Candidate, Generation, TextModel
 from nextword.tokenizers.base import Decoder, Tokenizer
 
 BATCH_TOKENS = 8192  # tokens of prompts and continuations in one batch
@@ -50,50 +50,59 @@ class GenerationMixin(TextModel):
         return self.tokenizer.end
 
     def generate(
-        self, prompt: str = "", how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
-    ) -> Iterator[Piece]:
-        """Yield pieces of text as they are generated; beam search yields all of it at the end. The prompt is not
-        repeated.
+        self, prompt: str = "", decoding: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+    ) -> Generation:
+        """Continue the prompt, which is not repeated.
 
-        `overflow` says what to do with a prompt that is longer than the window: "slide" reads all of it, as scoring
-        does, and continues from its last part; "error" refuses it.
+            lm.generate("The cat", nextword.Sample(temperature=0.8), nextword.Stop(max_tokens=40)).text
+            for piece in lm.generate("The cat"):
+                print(piece.text, end="")
+
+        decoding   Greedy, Sample, Beam or Contrastive; beam search yields all of the text at the end
+        stop       when to stop: Stop(max_tokens=100, strings=())
+        overflow   what to do with a prompt that is longer than the window: "slide" reads all of it, as scoring does,
+                   and continues from its last part; "error" refuses it
         """
         self.require("generate")
-        how = self._check_decoding(how)
+        decoding = self._check_decoding(decoding)
         text = _TextBuilder(self.tokenizer, stop, self.end)
         ids = self._encode_prompts([prompt], overflow)[0]
-        return self._finish_stream(self._stream(ids, how, text), prompt)
+        return Generation(self._finish_stream(self._stream(ids, decoding, text), prompt))
 
     def generate_many(
-        self, prompts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
+        self, prompts: Sequence[str], decoding: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
     ) -> list[list[Piece]]:
-        """The pieces of each prompt's continuation, as `generate` yields them; prompt i has the seed `how.seed` + i.
+        """The pieces of each prompt's continuation, as of `generate`; prompt i has the seed `decoding.seed` + i.
 
         The weights are read once for all rows. Contrastive search works prompt by prompt, because its candidates are a
         batch already.
         """
         self.require("generate")
-        how = self._check_decoding(how)
+        decoding = self._check_decoding(decoding)
         texts = [_TextBuilder(self.tokenizer, stop, self.end) for _ in prompts]
         prompt_ids = self._encode_prompts(prompts, overflow)
         pieces: list[list[Piece]] = [[] for _ in prompts]
-        if isinstance(how, Contrastive):
-            pieces = [list(self._stream(ids, how, text)) for ids, text in zip(prompt_ids, texts, strict=True)]
+        if isinstance(decoding, Contrastive):
+            pieces = [list(self._stream(ids, decoding, text)) for ids, text in zip(prompt_ids, texts, strict=True)]
             return [self._finish_pieces(own, prompt) for own, prompt in zip(pieces, prompts, strict=True)]
         for text, ids in zip(texts, prompt_ids, strict=True):
             text.start_after(self._preceding(ids))
-        for group in self._group_rows([len(ids) for ids in prompt_ids], stop.length) if stop.length else ():
+        for group in self._group_rows([len(ids) for ids in prompt_ids], stop.max_tokens) if stop.max_tokens else ():
             rows = [prompt_ids[i] for i in group]
-            if isinstance(how, Beam):
-                for i, best in zip(group, self._beam_search(rows, how, stop), strict=True):
+            if isinstance(decoding, Beam):
+                for i, best in zip(group, self._beam_search(rows, decoding, stop), strict=True):
                     while not texts[i].stopper.reason:
                         pieces[i].append(texts[i].add(*next(best, (NO_TOKEN, 0.0))))
                 continue
             rules = LogitsProcessor(
-                how, list(map(self._preceding, rows)), self._forbidden_ids(), end=self.end, min_length=_min_length(stop)
+                decoding,
+                list(map(self._preceding, rows)),
+                self._forbidden_ids(),
+                end=self.end,
+                min_tokens=_min_tokens(stop),
             )
-            generators = [make_generator(how, i) for i in group]
-            decoder = BatchDecoder(self.network, *self._read_prompts(rows), how, rules, generators)
+            generators = [make_generator(decoding, i) for i in group]
+            decoder = BatchDecoder(self.network, *self._read_prompts(rows), decoding, rules, generators)
             while group:
                 for i, (id, log_prob) in zip(group, decoder.step(), strict=True):
                     pieces[i].append(texts[i].add(id, log_prob))
@@ -105,24 +114,24 @@ class GenerationMixin(TextModel):
     def n_best_many(
         self,
         prompts: Sequence[str],
-        how: Beam = Beam(),
+        decoding: Beam = Beam(),
         stop: Stop = Stop(),
         n: int | None = None,
         overflow: str = "slide",
     ) -> list[list[Candidate]]:
         """The n best continuations of each prompt (default: the beam's width), best first."""
         self.require("generate")
-        if not isinstance(how, Beam):
-            raise invalid("how", how, "must be a Beam: n_best needs beam search.")
-        beam = self._check_decoding(how)
+        if not isinstance(decoding, Beam):
+            raise invalid("decoding", decoding, "must be a Beam: n_best needs beam search.")
+        beam = self._check_decoding(decoding)
         assert isinstance(beam, Beam)
-        n = how.width if n is None else n
-        if not 1 <= n <= how.width:
-            raise invalid("n", n, f"must be from 1 to the width of the beam, {how.width}.")
+        n = decoding.width if n is None else n
+        if not 1 <= n <= decoding.width:
+            raise invalid("n", n, f"must be from 1 to the width of the beam, {decoding.width}.")
         Stopper(stop)  # raises an error if the limits are impossible
         prompt_ids = self._encode_prompts(prompts, overflow)
         candidates: list[list[Candidate]] = [[] for _ in prompts]
-        for group in self._group_rows([len(ids) for ids in prompt_ids], stop.length):
+        for group in self._group_rows([len(ids) for ids in prompt_ids], stop.max_tokens):
             rows = [prompt_ids[i] for i in group]
             for i, best in zip(group, self._find_hypotheses(rows, beam, stop, n), strict=True):
                 candidates[i] = [
@@ -139,25 +148,25 @@ class GenerationMixin(TextModel):
 
     # -------------------------------------------------------------------------------------------- decoding
 
-    def _stream(self, ids: list[int], how: Decoding, text: _TextBuilder) -> Iterator[Piece]:
+    def _stream(self, ids: list[int], decoding: Decoding, text: _TextBuilder) -> Iterator[Piece]:
         preceding = self._preceding(ids)
         text.start_after(preceding)
         tokens: Iterator[tuple[int, float]]
-        forbidden, min_length = self._forbidden_ids(), _min_length(text.stopper.stop)
-        if isinstance(how, Beam):
-            tokens = self._beam_search([ids], how, text.stopper.stop)[0]
-        elif isinstance(how, Contrastive):
+        forbidden, min_tokens = self._forbidden_ids(), _min_tokens(text.stopper.stop)
+        if isinstance(decoding, Beam):
+            tokens = self._beam_search([ids], decoding, text.stopper.stop)[0]
+        elif isinstance(decoding, Contrastive):
             last, state, memory = self._read_with_memory(ids)
             tokens = contrastive_search(
                 self.network,
                 last,
                 state,
-                how,
+                decoding,
                 before=memory,
                 preceding=preceding,
                 forbidden=forbidden,
                 end=self.end,
-                min_length=min_length,
+                min_tokens=min_tokens,
             )
         else:
             last, state = self._read_prompts([ids])
@@ -165,34 +174,34 @@ class GenerationMixin(TextModel):
                 self.network,
                 last,
                 state,
-                how,
+                decoding,
                 preceding=preceding,
                 forbidden=forbidden,
                 end=self.end,
-                min_length=min_length,
+                min_tokens=min_tokens,
             )
         while not text.stopper.reason:
             yield text.add(*next(tokens, (NO_TOKEN, 0.0)))
 
-    def _beam_search(self, rows: list[list[int]], how: Beam, stop: Stop) -> list[Iterator[tuple[int, float]]]:
+    def _beam_search(self, rows: list[list[int]], decoding: Beam, stop: Stop) -> list[Iterator[tuple[int, float]]]:
         """The ids and log probabilities of each row's best continuation."""
-        best = [hypotheses[0] for hypotheses in self._find_hypotheses(rows, how, stop, 1)]
+        best = [hypotheses[0] for hypotheses in self._find_hypotheses(rows, decoding, stop, 1)]
         return [zip(hypothesis.ids, hypothesis.log_probs, strict=True) for hypothesis in best]
 
-    def _find_hypotheses(self, rows: list[list[int]], how: Beam, stop: Stop, n: int) -> list[list[Hypothesis]]:
+    def _find_hypotheses(self, rows: list[list[int]], decoding: Beam, stop: Stop, n: int) -> list[list[Hypothesis]]:
         """The n best continuations of each row."""
         last, state = self._read_prompts(rows)
         return beam_search(
             self.network,
             last,
             state,
-            how,
-            stop.length,
+            decoding,
+            stop.max_tokens,
             self.end if stop.at_end else None,
             n=n,
             preceding=list(map(self._preceding, rows)),
             forbidden=self._forbidden_ids(),
-            min_length=_min_length(stop),
+            min_tokens=_min_tokens(stop),
         )
 
     def _make_candidate(self, prompt: str, prompt_ids: list[int], hypothesis: Hypothesis, stop: Stop) -> Candidate:
@@ -213,24 +222,24 @@ class GenerationMixin(TextModel):
 
     # -------------------------------------------------------------------------------------------- settings
 
-    def _check_decoding(self, how: Decoding) -> Decoding:
+    def _check_decoding(self, decoding: Decoding) -> Decoding:
         """Raise an error if the settings are impossible for this model; replace biases on texts by biases on ids."""
-        check_decoding(how)
-        if isinstance(how, Contrastive):
+        check_decoding(decoding)
+        if isinstance(decoding, Contrastive):
             require_hidden_states(self.network)
-        if isinstance(how, Beam):
-            require_attention(self.network, how)
-        if not how.bias:
-            return how
+        if isinstance(decoding, Beam):
+            require_attention(self.network, decoding)
+        if not decoding.bias:
+            return decoding
         bias: dict[int | str, float] = {}
-        for token, value in how.bias.items():
+        for token, value in decoding.bias.items():
             id = token if isinstance(token, int) else self._find_id(token)
             if not 0 <= id < len(self.tokenizer):
                 raise invalid("bias", id, f"must be an id from 0 to {len(self.tokenizer) - 1}.")
             if id in bias:
                 raise invalid("bias", token, f"(token {id}) has two biases. Give one.")
             bias[id] = value
-        return replace(how, bias=bias)
+        return replace(decoding, bias=bias)
 
     def _find_id(self, token: str) -> int:
         if token in self.tokenizer.special:
@@ -345,9 +354,9 @@ class GenerationMixin(TextModel):
         return row[-1:], state, torch.cat(memory) if memory else None
 
 
-def _min_length(stop: Stop) -> int:
+def _min_tokens(stop: Stop) -> int:
     """Tokens before the end token is allowed; it always is if it does not end the text."""
-    return stop.min_length if stop.at_end else 0
+    return stop.min_tokens if stop.at_end else 0
 
 
 class _TextBuilder:

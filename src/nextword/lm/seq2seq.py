@@ -214,21 +214,29 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         return len(LINES.findall(text))
 
     def infill_many(
-        self, texts: Sequence[str], how: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
+        self, texts: Sequence[str], decoding: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
     ) -> list[list[Filled]]:
-        """At most `stop.length` tokens are generated per text, including sentinels and the end."""
-        check_infilling(how, stop, n)
+        """At most `stop.max_tokens` tokens are generated per text, including sentinels and the end."""
+        check_infilling(decoding, stop, n)
         split = [self._split_at_blanks(text) for text in texts]
-        how = self._check_decoding(how)
+        decoding = self._check_decoding(decoding)
         decoder = SentinelDecoder(self.network, self.sentinels, self.end, self._word_pieces)
         forbidden = [id for id in unwritable_ids(self.tokenizer, self.end) if id not in self.sentinels]
         sources = [self._encode_with_sentinels(parts) for parts in split]
         results: list[list[Filled]] = [[] for _ in texts]
-        for group in self._group_by_length([len(source) + stop.length for source in sources]):
+        for group in self._group_by_length([len(source) + stop.max_tokens for source in sources]):
             after_letters = [[follows_letter(split[i][: k + 1]) for k in range(len(split[i]) - 1)] for i in group]
             start = decoder.begin(*self._read_prompts([sources[i] for i in group]), after_letters)
             fillings = generate_fillings(
-                decoder, *start, how, stop.length, self.end, group, n, forbidden=forbidden, min_length=stop.min_length
+                decoder,
+                *start,
+                decoding,
+                stop.max_tokens,
+                self.end,
+                group,
+                n,
+                forbidden=forbidden,
+                min_tokens=stop.min_tokens,
             )
             for i, best in zip(group, fillings, strict=True):
                 results[i] = [self._insert_spans(split[i], hypothesis) for hypothesis in best]

@@ -22,6 +22,7 @@ from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.text import Text
 
+from nextword.core.errors import as_keywords
 from nextword.html.notebook import rich_html
 
 if TYPE_CHECKING:
@@ -170,7 +171,7 @@ class ProgressDisplay:
     def warn(self, notes: Iterable[str], indent: str = "") -> None:
         """A line per note, marked as something to read."""
         for note in notes:
-            self.print(f"{indent}[yellow]·[/] {escape(note)}")
+            self.print(f"{indent}[yellow]·[/] {escape(as_keywords(note))}")
 
     def update(self, label: str, done: float, total: float | None, note: str = "") -> None:
         if self._screen:

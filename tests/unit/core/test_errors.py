@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from nextword.core.errors import InvalidSetting, UnknownName, invalid, unknown
+import pytest
+
+from nextword.core.errors import InvalidSetting, UnknownName, as_keywords, in_command_line, invalid, unknown
 
 
 def test_invalid_names_key_value_and_place() -> None:
@@ -22,3 +24,27 @@ def test_unknown_with_hint_replaces_the_list() -> None:
     error = unknown("recipe", "xyz", ["lstm/small"], where="--from", hint="`nextword papers` lists them.")
     assert "lstm/small" not in str(error)
     assert str(error).startswith("--from: ")
+
+
+@pytest.mark.parametrize(
+    ("message", "in_python"),
+    [
+        ("Continue it with --resume, or choose another --out.", "Continue it with resume=True, or choose another out."),
+        ("Name it with --from RUN.", "Name it with from_=RUN."),
+        ("Name it with --text-pair.", "Name it with text_pair."),
+        ("Resume it: nextword train --resume --out runs/a. It took --seed 1.", None),
+        ("It is written by `nextword data NAME --out OUT`, as --data.", None),
+        ("Leave it out: --set 'phase.*.lm_weight=0'.", "Leave it out: changes=['phase.*.lm_weight=0']."),
+        ("Use --set task.shots=0.", "Use changes=['task.shots=0']."),
+        ("Write it with --to huggingface, where it fits.", "Write it with to='huggingface', where it fits."),
+        ("/tmp/frames/frames-0123456789abcdef.jsonl: no rows.", "data in memory: no rows."),
+    ],
+)
+def test_options_are_keywords_outside_of_the_command_line(message: str, in_python: str | None) -> None:
+    if in_python is None:  # a command that can be typed stays
+        head, option = message.rsplit("--", 1)
+        in_python = head + option
+    assert as_keywords(message) == in_python
+    token = in_command_line.set(True)
+    assert as_keywords(message) == message
+    in_command_line.reset(token)

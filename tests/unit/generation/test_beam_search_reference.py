@@ -106,7 +106,7 @@ def test_beam_search_equals_the_reference_for_every_rule_and_shape(
     """Ties, impossible tokens, rules that leave nothing to write, more places than tokens, rows that end in turn."""
     model = Trigram(size, seed, grain, holes)
     written = [[1, 2, 1, 2][: row + seed % 2] for row in range(rows)]
-    rest: Any = {"n": n, "preceding": written, "forbidden": banned, "min_length": least}
+    rest: Any = {"n": n, "preceding": written, "forbidden": banned, "min_tokens": least}
     args = how, length, END if ends else None
     same(beam_search(model, *model.start(rows), *args, **rest), search_slowly(model, *model.start(rows), *args, **rest))
 

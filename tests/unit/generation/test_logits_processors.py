@@ -140,8 +140,8 @@ def test_bias_is_added_and_forbids():
             LogitsProcessor(Greedy(bias={wrong: 1.0}), [()]).scores(P.log())
 
 
-def test_end_is_forbidden_before_min_length():
-    rules = LogitsProcessor(Greedy(), [(), ()], end=4, min_length=2)
+def test_end_is_forbidden_before_min_tokens():
+    rules = LogitsProcessor(Greedy(), [(), ()], end=4, min_tokens=2)
     for _ in range(2):
         assert allowed(rules, 2) == [[0, 1, 2, 3]] * 2
         rules.update(torch.tensor([0, 1]))
@@ -234,10 +234,10 @@ def test_typical_and_top_p_equal_transformers(mass):
         torch.testing.assert_close(ours(given, mass), theirs(None, given).log_softmax(-1))
 
 
-def test_min_length_and_bias_equal_transformers():
+def test_min_tokens_and_bias_equal_transformers():
     warp = pytest.importorskip("transformers.generation.logits_process")
     given = scores()
-    rules = LogitsProcessor(Greedy(bias={7: 2.5, 9: -4.0}), [()] * 4, end=3, min_length=2)
+    rules = LogitsProcessor(Greedy(bias={7: 2.5, 9: -4.0}), [()] * 4, end=3, min_tokens=2)
     bias = warp.SequenceBiasLogitsProcessor({(7,): 2.5, (9,): -4.0})
     for written in range(4):
         ids = torch.ones(4, 5 + written, dtype=torch.long)

@@ -190,11 +190,11 @@ def test_generate_batch_has_a_seed_per_row():
         assert ids[:length] == alone[:length]
 
 
-def test_min_length_forbids_the_end():
+def test_min_tokens_forbids_the_end():
     how = Sample(seed=0, bias={2: 50.0})
-    batch = generate_batch(Trigram(), *Trigram().start(4), how, 9, end=2, min_length=3)
+    batch = generate_batch(Trigram(), *Trigram().start(4), how, 9, end=2, min_tokens=3)
     assert batch.lengths.tolist() == [4] * 4
-    ids = [id for id, _ in write(Trigram(), how, 6, end=2, min_length=3)]
+    ids = [id for id, _ in write(Trigram(), how, 6, end=2, min_tokens=3)]
     assert 2 not in ids[:3]
     assert ids[3:] == [2, 2, 2]
 

@@ -32,9 +32,9 @@ def test_first_complete_stop_string_counts():
 
 
 def test_length_counts_tokens_and_shows_held_text():
-    assert feed(Stop(length=2, strings=("xyz",)), "a", "bx", "c") == (["a", "bx", ""], "length")
-    assert feed(Stop(length=0), "a") == ([""], "length")
-    assert feed(Stop(length=1, strings=("a",)), "a") == ([""], "stop")
+    assert feed(Stop(max_tokens=2, strings=("xyz",)), "a", "bx", "c") == (["a", "bx", ""], "length")
+    assert feed(Stop(max_tokens=0), "a") == ([""], "length")
+    assert feed(Stop(max_tokens=1, strings=("a",)), "a") == ([""], "stop")
 
 
 def test_end_of_document_stops():
@@ -58,5 +58,5 @@ def test_close_returns_held_text():
 def test_invalid_settings_are_rejected():
     with pytest.raises(InvalidSetting, match="empty"):
         Stopper(Stop(strings=("",)))
-    with pytest.raises(InvalidSetting, match="length"):
-        Stopper(Stop(length=-1))
+    with pytest.raises(InvalidSetting, match="max_tokens"):
+        Stopper(Stop(max_tokens=-1))

@@ -56,7 +56,7 @@ def test_n_best_scores_equal_the_models(lm: CausalLM, how: Beam) -> None:
 
 def test_n_best_of_many_prompts_equals_each_alone(lm: CausalLM) -> None:
     """Rows that outgrow the window of 32 included."""
-    how, stop = Beam(4, 0.6), Stop(12, min_length=2)
+    how, stop = Beam(4, 0.6), Stop(12, min_tokens=2)
     for prompt, found in zip(PROMPTS, lm.n_best_many(PROMPTS, how, stop, 3), strict=True):
         alone = lm.n_best(prompt, how, stop, 3)
         assert [one.ids for one in found] == [one.ids for one in alone]
@@ -92,8 +92,8 @@ def test_n_best_rejects_invalid_settings(lm: CausalLM) -> None:
         assert (invalid.value.key, invalid.value.value) == ("n", n)
     with pytest.raises(InvalidSetting):
         lm.n_best("a", Greedy())  # type: ignore[arg-type]
-    with pytest.raises(NextwordError, match="min_length"):
-        lm.n_best("a", Beam(4), Stop(3, min_length=4))
+    with pytest.raises(NextwordError, match="min_tokens"):
+        lm.n_best("a", Beam(4), Stop(3, min_tokens=4))
     with pytest.raises(Unsupported, match="coverage"):
         lm.n_best("a", Beam(4, coverage=0.2))
     with pytest.raises(Unsupported, match="coverage"):

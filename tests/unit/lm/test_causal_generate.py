@@ -100,7 +100,7 @@ def same(many: list[list[Piece]], single: list[list[Piece]]) -> None:
     ids=["greedy", "greedy, ruled", "drawn", "drawn, narrowed", "beam"],
 )
 def test_generate_many_equals_each_prompt_alone(lm: CausalLM, how: Any) -> None:
-    stop = Stop(16, min_length=2)
+    stop = Stop(16, min_tokens=2)
     same(lm.generate_many(PROMPTS, how, stop), alone(lm, PROMPTS, how, stop))
 
 
@@ -162,16 +162,16 @@ def test_generate_many_without_prompts_or_length_is_empty(lm: CausalLM) -> None:
     assert list(lm.generate("a", Greedy(), Stop(0))) == []
 
 
-def test_min_length_forbids_the_end(lm: CausalLM) -> None:
+def test_min_tokens_forbids_the_end(lm: CausalLM) -> None:
     how = Sample(seed=0, bias={END: 20.0})
     early = lm.generate_many(PROMPTS, how, Stop(20))
-    late = lm.generate_many(PROMPTS, how, Stop(20, min_length=5))
+    late = lm.generate_many(PROMPTS, how, Stop(20, min_tokens=5))
     assert any(len(row) < 6 for row in early)
     for row in late:
         assert END not in [id for p in row[:5] for id in p.ids]
     assert {len(row) for row in late} >= {6}
     for how in (Beam(3, bias={END: 20.0}), Greedy(bias={END: 20.0})):
-        assert [len(row) for row in lm.generate_many(PROMPTS, how, Stop(20, min_length=5))] == [6] * len(PROMPTS)
+        assert [len(row) for row in lm.generate_many(PROMPTS, how, Stop(20, min_tokens=5))] == [6] * len(PROMPTS)
 
 
 def test_bias_equals_hand_computation(gpt: CausalLM) -> None:
@@ -213,9 +213,9 @@ def test_invalid_decoding_is_rejected_before_the_first_piece(gpt: CausalLM, how:
         gpt.generate_many(["a"], how)
 
 
-def test_min_length_above_the_length_is_rejected(gpt: CausalLM) -> None:
-    with pytest.raises(NextwordError, match="min_length"):
-        gpt.generate("a", stop=Stop(4, min_length=5))
+def test_min_tokens_above_the_length_is_rejected(gpt: CausalLM) -> None:
+    with pytest.raises(NextwordError, match="min_tokens"):
+        gpt.generate("a", stop=Stop(4, min_tokens=5))
 
 
 # ------------------------------------------------------------------------------------------------ overflow
@@ -338,7 +338,7 @@ def test_contrastive_search_equals_reading_everything_again(name: str, alpha: fl
 
 def test_contrastive_search_applies_the_decoding_rules(gpt: CausalLM) -> None:
     how = Contrastive(8, 0.6, no_repeat=1, bias={END: 20.0})
-    pieces = list(gpt.generate("ab", how, Stop(30, min_length=9)))
+    pieces = list(gpt.generate("ab", how, Stop(30, min_tokens=9)))
     ids = [97, 98, *(p.ids[0] for p in pieces)]
     assert len(set(ids)) == len(ids) == 12
     assert pieces[-1].reason == "end"

@@ -113,7 +113,7 @@ def assert_works(folder: Path, sample: str = "the cat sees") -> None:
     assert lm.stream_nats(ids).sum() == pytest.approx(total, rel=1e-5)
     assert len(lm.next(sample, k=3)) == 3
     for how in (Greedy(), Sample(seed=1), Beam(width=3)):
-        pieces = list(lm.generate(sample, how, Stop(length=8)))
+        pieces = list(lm.generate(sample, how, Stop(max_tokens=8)))
         assert pieces[-1].reason
         assert all(np.isfinite(piece.log_prob) for piece in pieces)
 
@@ -149,7 +149,7 @@ def test_ngram_with_wordpieces_uses_end_as_boundary(text: Path, tmp_path: Path) 
     lm = nextword.load(train_ngram(tmp_path / "run", text, {"kind": "wordpiece", "size": 200}), device="cpu")
     assert lm.tokenizer.begin != lm.tokenizer.end
     assert lm.network.boundary == lm.tokenizer.end
-    pieces = list(lm.generate("the cat sees", Sample(seed=3), Stop(length=4000)))
+    pieces = list(lm.generate("the cat sees", Sample(seed=3), Stop(max_tokens=4000)))
     assert lm.tokenizer.begin not in [id for piece in pieces for id in piece.ids]
 
 

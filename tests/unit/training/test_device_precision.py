@@ -42,7 +42,7 @@ def test_scores_and_texts_in_bf16_are_close_to_fp32(slug: str, runs: dict[str, P
     assert {p.dtype for p in rounded.network.parameters()} == {torch.bfloat16}
     for text in TEXTS:
         assert rounded.score(text).nats == pytest.approx(exact.score(text).nats, rel=0.03)
-    assert len(list(rounded.generate("the", stop=Stop(length=5)))) == 5
+    assert len(list(rounded.generate("the", stop=Stop(max_tokens=5)))) == 5
     assert rounded.embed(TEXTS).shape == exact.embed(TEXTS).shape
 
 
