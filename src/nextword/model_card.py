@@ -18,6 +18,7 @@ from nextword.models.base import WordVectorNetwork
 from nextword.objectives import trains_blank_filling, trains_on_pairs
 from nextword.run_folder import RunFolder
 from nextword.tasks import parse_task
+from nextword.tasks.baselines import describe_only_prediction, describe_verdict, table
 
 NOT_EVALUATED = "Not evaluated yet: run `nextword evaluate`."
 
@@ -244,9 +245,23 @@ def _task_table(result: Mapping[str, Any]) -> list[str]:
         f"| --- | ---: |{' ---: |' * len(metrics)}",
         *rows,
         *_threshold_note(result),
+        *_baseline_tables(result),
         "",
         "Errors on dev: `report.html` for people, `errors.json` for programs.",
     ]
+
+
+def _baseline_tables(result: Mapping[str, Any]) -> list[str]:
+    """What cheap methods reach on the same examples, for each task."""
+    lines = []
+    for comparison in result.get("baselines", ()):
+        header, rows = table(comparison)
+        of = f" {comparison['task']}:" if "task" in comparison else ""
+        lines += ["", f"| {' | '.join(header)} |", f"| --- |{' ---: |' * (len(header) - 1)}"]
+        lines += [f"| {' | '.join(row)} |" for row in rows]
+        sentences = filter(None, (describe_only_prediction(comparison), describe_verdict(comparison)))
+        lines += ["", f"Baselines:{of} {' '.join(sentences)}"]
+    return lines
 
 
 def _threshold_note(result: Mapping[str, Any]) -> list[str]:

@@ -50,7 +50,8 @@ def test_transfer_describes_data_progress_and_next_step(output: Any, place: Path
     assert "text 'text', label 'label'" in output.stderr
     assert "held out" in output.stderr
     assert "blue" in output.stderr
-    assert output.stderr.count("dev accuracy") == 4
+    assert output.stderr.count(" · dev accuracy") == 4
+    assert "baselines, dev accuracy: majority class" in output.stderr
     assert f"nextword predict {place / 'out'} FILE" in output.stdout
     assert "dev (20 examples): accuracy" in output.stdout
 

@@ -194,7 +194,7 @@ def _scores(values: Mapping[str, float]) -> str:
 
 def _print_outcome(outcome: Outcome, folder: str) -> None:
     result, run = outcome.results[0], outcome.runs[0]
-    print_line(f"[green]✓[/] [bold]{escape(folder)}[/] on {escape(outcome.name)}")
+    print_line(f"{_mark(outcome.results)} [bold]{escape(folder)}[/] on {escape(outcome.name)}")
     if len(outcome.results) > 1:
         _print_seeds(outcome)
     else:
@@ -206,12 +206,40 @@ def _print_outcome(outcome: Outcome, folder: str) -> None:
     print_line(f"Try it:  nextword predict {escape(run)} FILE{option}")
 
 
+def _mark(results: Sequence[Mapping[str, Any]]) -> str:
+    """A tick if every run is better than every baseline; an exclamation mark if not."""
+    from nextword.tasks.baselines import BETTER
+
+    verdicts = [comparison["verdict"] for result in results for comparison in result.get("baselines", ())]
+    if not verdicts:
+        return "[dim]·[/]"
+    return "[green]✓[/]" if all(verdict == BETTER for verdict in verdicts) else "[yellow]![/]"
+
+
+def _print_baselines(result: Mapping[str, Any]) -> None:
+    """The scores of the baselines, whether the model is better, and if not, what may help."""
+    from nextword.tasks.baselines import BETTER, describe_only_prediction, describe_verdict, table
+
+    for comparison in result.get("baselines", ()):
+        header, rows = table(comparison)
+        title = f"baselines of {comparison['task']}" if "task" in comparison else "baselines"
+        print_table(header, [[escape(cell) for cell in row] for row in rows], title)
+        color = "green" if comparison["verdict"] == BETTER else "yellow"
+        for sentence in filter(None, (describe_only_prediction(comparison), describe_verdict(comparison))):
+            print_line(f"[{color}]{escape(sentence)}[/]")
+        if comparison["advice"]:
+            print_line("What may help:")
+        for advice in comparison["advice"]:
+            print_line(f"  · {escape(advice)}")
+
+
 def _splits(result: Mapping[str, Any]) -> list[str]:
     return ["dev", *(split for split in result["examples"] if split not in ("train", "dev"))]
 
 
 def _print_seeds(outcome: Outcome) -> None:
     from nextword.metrics.intervals import confidence_interval
+    from nextword.tasks.baselines import BETTER
 
     columns = [(split, name) for split in _splits(outcome.results[0]) for name in outcome.results[0]["dev"]]
     rows = [
@@ -220,7 +248,15 @@ def _print_seeds(outcome: Outcome) -> None:
     ]
     means = [_percent(*confidence_interval(outcome.values(name, split))) for split, name in columns]
     rows.append(["[bold]mean, 95 % interval[/]", *(f"[bold]{mean}[/]" for mean in means)])
+    comparisons = [result.get("baselines", ()) for result in outcome.results]
+    if len(comparisons[0]) == 1:
+        for method in comparisons[0][0]["methods"]:
+            scores = [_percent(method[split][name]) if split in method else "" for split, name in columns]
+            rows.append([escape(method["name"]), *scores])
     print_table(["run", *(f"{split} {name}" for split, name in columns)], rows)
+    if comparisons[0]:
+        better = sum(all(own["verdict"] == BETTER for own in run) for run in comparisons)
+        print_line(f"better than every baseline: {better} of {len(comparisons)} runs (95 % interval of each)")
 
 
 def _print_result(result: Mapping[str, Any], run: str) -> None:
@@ -236,6 +272,7 @@ def _print_result(result: Mapping[str, Any], run: str) -> None:
         scores = {name: value for name, value in result["best"].items() if name != "threshold"}
         threshold = f"{result['best']['threshold']:.3g}"
         console.print(f"  dev, with the best no-answer threshold there ({threshold}): {_scores(scores)}")
+    _print_baselines(result)
     errors = read_errors(run)
     if errors is not None:
         print_errors(errors)
@@ -247,7 +284,8 @@ def _print_suite(results: Mapping[str, Any], folder: str) -> None:
     rows = [[escape(cell) for cell in row] for row in table_rows(results)]
     if len(rows) > 1:
         rows[-1] = [f"[bold]{cell}[/]" if cell else "" for cell in rows[-1]]
-    console.print(f"[green]✓[/] [bold]{escape(folder)}[/]{', from scratch' if results['scratch'] else ''}")
+    own = [result for task in results["tasks"] for result in task["results"]]
+    print_line(f"{_mark(own)} [bold]{escape(folder)}[/]{', from scratch' if results['scratch'] else ''}")
     print_table(table_header(results), rows)
     files = f"{escape(folder)}/results.json and results.md"
     print_line(f"[dim]· dev sets; ± is half a 95 % interval over seeds; see {files}[/]")

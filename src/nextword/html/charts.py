@@ -224,14 +224,21 @@ def model_key(mark: int) -> str:
     return f'<svg class="key" viewBox="-8 -8 16 16" aria-hidden="true">{marker(mark, radius=6)}</svg>'
 
 
-def interval_bar(value: float, low: float | None, high: float | None, start: float, end: float, mark: int = 0) -> str:
-    """A value and its interval on the scale start … end, for a table cell that also shows the numbers."""
+def interval_bar(
+    value: float, low: float | None, high: float | None, start: float, end: float, mark: int = 0, zero: bool = False
+) -> str:
+    """A value and its interval on the scale start … end, for a table cell that also shows the numbers.
+
+    `zero`: with a line across the whole height at 0.
+    """
 
     def x_of(v: float) -> float:
         return 8 + 124 * min(1.0, max(0.0, (v - start) / (end - start))) if end > start else 70
 
     color = f'style="stroke:var(--c{mark % NUM_COLORS})"'
     parts = ['<line class="grid" x1="2" x2="138" y1="9" y2="9"/>']
+    if zero:
+        parts.append(f'<line class="axis" x1="{x_of(0):.1f}" x2="{x_of(0):.1f}" y1="0" y2="18"/>')
     if low is not None and high is not None:
         parts.append(f'<line class="bar" {color} x1="{x_of(low):.1f}" x2="{x_of(high):.1f}" y1="9" y2="9"/>')
     parts.append(f'<line class="value" {color} x1="{x_of(value):.1f}" x2="{x_of(value):.1f}" y1="2" y2="16"/>')

@@ -3,6 +3,7 @@
 wilson                    a proportion, such as accuracy: right also for few examples and near 0 and 1
 bootstrap_metric          any metric of gold labels and predictions: resample the examples with replacement
 bootstrap_mean            a mean of scores: resample the scores with replacement
+bootstrap_difference      the difference of two methods on the same examples: resample the examples with replacement
 confidence_interval       a mean over a few runs: Student's t
 """
 
@@ -71,6 +72,23 @@ def bootstrap_mean(values: np.ndarray) -> tuple[float | None, float | None]:
     means = [values[random.integers(0, len(values), len(values))].mean() for _ in range(NUM_RESAMPLES)]
     low, high = np.quantile(means, [0.025, 0.975])
     return float(low), float(high)
+
+
+def bootstrap_difference(
+    size: int, first: Callable[[np.ndarray], float], second: Callable[[np.ndarray], float]
+) -> Estimate:
+    """First minus second score with its paired bootstrap interval.
+
+    Both functions score a sample of the same `size` examples, given as indices with repetitions.
+    """
+    random = np.random.default_rng(0)
+    values = []
+    for _ in range(NUM_RESAMPLES):
+        rows = random.integers(0, size, size)
+        values.append(first(rows) - second(rows))
+    low, high = np.quantile(values, [0.025, 0.975])
+    everything = np.arange(size)
+    return Estimate(first(everything) - second(everything), float(low), float(high))
 
 
 def confidence_interval(values: Sequence[float]) -> tuple[float, float | None]:

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Sequence
 from typing import Any
 
+from nextword.data.tag_schemes import find_spans
+
 Spans = Collection[Hashable]
 
 
@@ -59,3 +61,22 @@ SPAN_METRICS: dict[str, Callable[[Spans, Spans], float]] = {
 }
 TOKEN_ACCURACY = "token_accuracy"
 TAGGING_METRICS = (*SPAN_METRICS, TOKEN_ACCURACY)
+
+
+def score_tags(
+    metrics: Sequence[str], gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
+) -> dict[str, float]:
+    """Metrics by name, from two tags for each word of many sentences."""
+    needs_spans = any(name in SPAN_METRICS for name in metrics)
+    right, found = (
+        [(i, *span) for i, tags in enumerate(side) for span in find_spans(tags)] if needs_spans else []
+        for side in (gold, predicted)
+    )
+    scores = {}
+    for name in metrics:
+        if name == TOKEN_ACCURACY:
+            pairs = [pair for a, b in zip(gold, predicted, strict=True) for pair in zip(a, b, strict=True)]
+            scores[name] = sum(a == b for a, b in pairs) / max(1, len(pairs))
+        else:
+            scores[name] = SPAN_METRICS[name](right, found)
+    return scores

@@ -44,6 +44,7 @@ class TransferDisplay(ProgressDisplay):
         facts = " · ".join([task.wording().summary, *counts])
         self.print(f"[bold]{escape(plan.data.name)}[/]: {facts}")
         self._print_balance(plan, fraction)
+        self._print_baselines(plan)
         early = self.patience and self.keeps == "last" and not task.config.merge_dev_into_train
         self.warn([*plan.notes, *([EARLY] if early else [])], indent="  ")
 
@@ -55,6 +56,23 @@ class TransferDisplay(ProgressDisplay):
             more = [f"{len(balance) - MAX_CLASSES} more"] if len(balance) > MAX_CLASSES else []
             drawn = f" (of the examples that seed {seed} draws)" if fraction < 1 else ""
             self.print(f"  {' · '.join([*shown, *more])}{drawn}")
+
+    def _print_baselines(self, plan: Plan) -> None:
+        """What the model has to beat."""
+        self.update("measuring baselines", 0, None)
+        for name, baselines in plan.baselines(plan.recipe).items():
+            part = plan.data.parts[name]
+            split = plan.compared_split(part) and ("dev" if not plan.task.config.merge_dev_into_train else "test")
+            if not split or not baselines:
+                continue
+            metric = next(iter(baselines[0].scored[split].metrics))
+            scores = [
+                f"{baseline.name} {100 * baseline.scored[split].metrics[metric]:.1f}"
+                + (f" ({baseline.seconds:.1f} s)" if baseline.seconds >= 1 else "")
+                for baseline in baselines
+            ]
+            of = f" of {escape(name)}" if name else ""
+            self.print(f"  baselines{of}, {split} {metric}: {escape(' · '.join(scores))}")
 
     def __call__(self, event: Event) -> None:
         if self.is_quiet:

@@ -40,6 +40,7 @@ from nextword.training.device import quantize, to_device
 from nextword.training.train import build_network
 
 if TYPE_CHECKING:
+    from nextword.tasks.baselines import Method, Scored
     from nextword.tasks.plan import Plan
     from nextword.tasks.prediction_files import FilePredictions, PredictionRequest
 
@@ -229,6 +230,29 @@ class Dataset(ABC):
     @abstractmethod
     def training_texts(self) -> list[str]:
         """All texts of the training split, to count words that a vocabulary lacks."""
+
+    # -------------------------------------------------------------------------------------------- baselines
+
+    @property
+    def parts(self) -> Mapping[str, Dataset]:
+        """The data sets of several tasks by name; by "" if there is only one."""
+        return {"": self}
+
+    def is_labeled(self, split: str) -> bool:
+        """Whether predictions for a split can be scored."""
+        return split in self.splits
+
+    def baselines(self, train: Any, splits: Sequence[str]) -> Iterator[Method]:
+        """Predictions of cheap methods (baselines.py) for labeled splits, from some of the training examples."""
+        yield from ()
+
+    def score(self, split: str, predictions: Any, metrics: Sequence[str]) -> Scored:
+        """Score predictions for the examples of a labeled split."""
+        raise Unsupported(f"{self.name}: predictions of {self.kind} are not scored.")
+
+    def only_prediction(self, predictions: Any) -> str:
+        """What is predicted, if that is the same for all examples; else ""."""
+        return ""
 
     def merge_dev_into_train(self) -> Self:
         """The same data with the dev examples added to the training examples."""
@@ -442,6 +466,15 @@ class Task(ABC, Generic[DataT, ExamplesT, PredictorT]):
         "examples" in the results has the number of examples of further splits.
         """
 
+    def predict_split(
+        self, predictor: PredictorT, data: DataT, part: str, split: str, examples: Mapping[str, ExamplesT]
+    ) -> Any:
+        """Predictions for the examples of a split, as `Dataset.score` of that part of the data takes them.
+
+        None: the task does not compare with baselines.
+        """
+        return None
+
     @abstractmethod
     def analyze_errors(self, predictor: PredictorT, data: DataT, examples: ExamplesT) -> dict[str, Any]:
         """What goes wrong on dev, framed as `examples`: a table of error_analysis.py, with its `layout`."""
@@ -458,6 +491,7 @@ class Predictor(TextModel):
 
     model: ModelWithHead
     task: Any  # the Task of the run
+    _latest: tuple[FramedExamples, Any] | None = None
 
     def __init__(self, model: ModelWithHead, tokenizer: Tokenizer, task: Any, length: int = 0, name: str = "") -> None:
         super().__init__(model.encoder, tokenizer, name)
@@ -483,6 +517,12 @@ class Predictor(TextModel):
             done += len(chosen)
             if progress:
                 progress(done, len(order))
+
+    def once(self, examples: FramedExamples, compute: Callable[[], Any]) -> Any:
+        """The outputs for these examples, which results, comparison and error analysis of a run ask for in turn."""
+        if self._latest is None or self._latest[0] is not examples:
+            self._latest = examples, compute()
+        return self._latest[1]
 
     def why_not(self, ability: str) -> str:
         source = self.task.config.source

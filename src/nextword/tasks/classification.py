@@ -384,6 +384,17 @@ class TextTask(Task[DataT, ExamplesT, PredictorT]):
                 results["examples"][f"{split}{UNSEEN}"] = len(data.unseen_rows(split))
         return results, arrays
 
+    def predict_split(
+        self, predictor: Any, data: Any, part: str, split: str, examples: Mapping[str, Any]
+    ) -> np.ndarray | None:
+        return self.best_predictions(predictor.logits_of(examples[split]))
+
+    def best_predictions(self, outputs: np.ndarray) -> np.ndarray:
+        """(n,) indices of classes or candidates, or numbers."""
+        decoded = self.decode(outputs)
+        best: np.ndarray = decoded[:, 0] if self.is_numeric else decoded.argmax(1)
+        return best
+
     def score_split(self, data: TextDataset, split: str, outputs: np.ndarray) -> dict[str, dict[str, float]]:
         """Metrics of a split; and without the examples that are also in train or dev, if there are such."""
         rows, names = data.splits[split], self.config.metrics
@@ -395,8 +406,7 @@ class TextTask(Task[DataT, ExamplesT, PredictorT]):
         return results
 
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
-        rows = data.splits["dev"]
-        errors = self.analyze_rows(rows, predictor.logits(rows.texts, rows.seconds))
+        errors = self.analyze_rows(data.splits["dev"], predictor.logits_of(examples))
         error_analysis.attribute_words(predictor, errors)
         return errors
 
@@ -502,9 +512,13 @@ class Classifier(EmbeddingPredictor):
         if cut and notes is not None:
             notes.append(f"{cut:,} of {number:,} examples are cut to {self.length:,} tokens")
 
-    @torch.no_grad()
     def logits_of(self, examples: FramedExamples, progress: Count | None = None) -> np.ndarray:
         """(n, outputs) of encoded examples."""
+        logits: np.ndarray = self.once(examples, lambda: self._logits_of(examples, progress))
+        return logits
+
+    @torch.no_grad()
+    def _logits_of(self, examples: FramedExamples, progress: Count | None) -> np.ndarray:
         rows: dict[int, np.ndarray] = {}
         layout = next(iter(self.task.objective.layouts.values()))()
         for chosen, batch in self.batches(layout, examples, ROWS if self.model.is_stateful else 0, progress):

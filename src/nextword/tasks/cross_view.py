@@ -70,6 +70,7 @@ from nextword.tasks.tagging import (
     analyze_tags,
     best_of_softmax,
     count_words,
+    name_indices,
     name_tags,
     read_tag_request,
     score_examples,
@@ -482,6 +483,15 @@ class CrossViewTagging(Tagging):
         if isinstance(predictor, MultitaskTagger):
             return predict_several_tags(predictor, request)
         return super().predict_file(predictor, request)
+
+    def predict_split(
+        self, predictor: WordTagger, data: Any, part: str, split: str, examples: Mapping[str, Any]
+    ) -> list[list[str]]:
+        if not self.config.tasks:
+            return super().predict_split(predictor, data, part, split, examples)
+        i = examples[split].names.index(part)
+        own = examples[split].parts[i]
+        return name_indices(own, [tags[:, i] for tags in predictor.best_tags(own)])
 
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         if not self.config.tasks:

@@ -7,6 +7,7 @@ outcome.mean, outcome.interval            0.66, 0.02: the main metric, and half 
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,10 +21,11 @@ from nextword.core.io import replace_nonfinite
 from nextword.data.tables import Columns
 from nextword.metrics.intervals import confidence_interval
 from nextword.model_card import write_card
-from nextword.recipe import Recipe, describe_differences
+from nextword.recipe import BUDGETS, Recipe, describe_differences
 from nextword.run_folder import RunFolder
 from nextword.tasks import error_analysis, parse_task, report
 from nextword.tasks.base import Dataset, Progress
+from nextword.tasks.baselines import BETTER, compare
 from nextword.tasks.plan import Plan, build_plan, names_precision, prepare, resolve, with_seed
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
@@ -108,6 +110,8 @@ def _finish(
     more, predictions = task.evaluate(predictor, plan.data, plan.examples)
     result["examples"] |= more.pop("examples", {})
     result |= more
+    if comparisons := _compare_with_baselines(plan, recipe, predictor, trained_on, validations):
+        result["baselines"] = comparisons
     _write_report(run, plan, predictor, result)
     if predictions:
         np.savez_compressed(run.path / PREDICTIONS, **predictions)  # type: ignore[arg-type]
@@ -115,6 +119,65 @@ def _finish(
     run.seal(error_analysis.FILE, *([PREDICTIONS] if predictions else []), result=result)
     write_card(run)
     shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not resumed
+
+
+def _compare_with_baselines(
+    plan: Plan, recipe: Recipe, predictor: Any, trained_on: int, validations: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """How much better the model is than each baseline: one comparison for each task of the run."""
+    comparisons = []
+    baselines = plan.baselines(recipe)
+    for name, part in plan.data.parts.items():
+        split = plan.compared_split(part)
+        predictions = plan.task.predict_split(predictor, plan.data, name, split, plan.examples) if split else None
+        if predictions is None or not baselines[name]:
+            continue
+        metrics = part.metrics if name else plan.task.config.metrics
+        comparison = compare(part.score(split, predictions, metrics), baselines[name], split, metrics, name)
+        comparison["only_prediction"] = part.only_prediction(predictions)
+        comparison["advice"] = [] if comparison["verdict"] == BETTER else advise(plan, trained_on, validations)
+        comparisons.append(comparison)
+    return comparisons
+
+
+FEW_EXAMPLES = 2000  # fine-tuning on fewer is often no better than TF-IDF
+STARTERS = {"t5": "starter/t5", "awd-lstm": "starter/awd-lstm", "gpt2": "starter/gpt2", "gpt3": "starter/gpt2"}
+STARTER = "starter/bert or --from minilm"
+
+
+def advise(plan: Plan, trained_on: int, validations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What may help a model that is no better than a baseline; never what the run did already."""
+    task, config, recipe = plan.task, plan.task.config, plan.recipe
+    data = shlex.quote(plan.data.name)
+    advice = []
+    if not task.trains:
+        advice.append(f"fine-tune a model: nextword transfer bert/finetune --from starter/bert --data {data}")
+    elif not config.source:
+        advice.append(
+            f"start from a pretrained model: nextword transfer {task.example_recipe} --from starter/bert --data {data}"
+        )
+    elif config.scratch:
+        advice.append("start from the pretrained weights: leave --scratch out")
+    elif not _is_well_pretrained(config.source):
+        advice.append(f"start from a model that has read more text: --from {STARTERS.get(recipe.slug, STARTER)}")
+    last = recipe.phases[-1]
+    if task.trains and validations and validations[-1].get("best"):
+        key, budget = next(((key, v) for key in BUDGETS if (v := getattr(last, key))), ("epochs", 1))
+        advice.append(
+            f"train longer, since the last validation was the best: --set phase.{last.name}.{key}={2 * budget:g}"
+        )
+    if config.train_fraction < 1:
+        advice.append("train on all examples: leave --train-fraction out")
+    elif task.trains and trained_on < FEW_EXAMPLES:
+        advice.append(f"label more examples: {trained_on:,} are few for fine-tuning")
+    return advice
+
+
+def _is_well_pretrained(source: str) -> bool:
+    """Whether a run is a starter model, or converted from another library's model."""
+    if any(name in source for name in ("starter", "minilm")):
+        return True
+    return Path(source).is_dir() and "converted" in RunFolder.open(source).manifest
 
 
 def _write_report(run: RunFolder, plan: Plan, predictor: Any, result: Mapping[str, Any]) -> None:

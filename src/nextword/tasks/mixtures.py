@@ -61,6 +61,10 @@ class MixedDataset(Dataset):
         return tuple(data.name for data in self.sets)
 
     @property
+    def parts(self) -> Mapping[str, Dataset]:
+        return {data.name: data for data in self.sets}
+
+    @property
     def metrics(self) -> tuple[str, ...]:  # type: ignore[override]
         return (MEAN, *self.names)
 

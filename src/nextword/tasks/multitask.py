@@ -157,11 +157,17 @@ class Multitask(TextTask[MixedTextDataset, MixedExamples, "MultitaskPredictor"])
                     results[part.name] |= classifier.task.score_split(part, split, outputs)
         return {"tasks": results}, {}
 
+    def predict_split(
+        self, predictor: Any, data: Any, part: str, split: str, examples: Mapping[str, Any]
+    ) -> np.ndarray | None:
+        own = examples[split].parts[examples[split].names.index(part)]
+        return self.each[part].best_predictions(predictor.of(part).logits_of(own))
+
     def analyze_errors(self, predictor: Any, data: Any, examples: Any) -> dict[str, Any]:
         analyses = []
-        for part in data.sets:
+        for part, own in zip(data.sets, examples.parts, strict=True):
             classifier = predictor.of(part.name)
-            analysis = classifier.task.analyze_errors(classifier, part, None)
+            analysis = classifier.task.analyze_errors(classifier, part, own)
             analyses.append({"task": part.name, "kind": part.kind, **analysis})
         return {"tasks": analyses}
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from nextword.recipe import BUDGETS, Phase, Recipe, load_recipe, recipe_names
 from nextword.run_folder import RunFolder
 from nextword.tasks import TASKS, parse_task, task_class
 from nextword.tasks.base import AnyTask, Dataset, Progress, Setup, default_of
+from nextword.tasks.baselines import Baseline, measure
 from nextword.tasks.encoding import require_trainable
 from nextword.tasks.heads import tensors_of_last_layers
 from nextword.tasks.tagging import open_features
@@ -58,6 +59,7 @@ class Plan:
     lm: TextModel | None = None  # the language model that is prompted, if nothing is trained
     unknown: float | None = None  # fraction of training words that the vocabulary lacks; None: it spells any word
     fingerprint: str = ""  # a hash of all that training reads
+    measured: dict[int, dict[str, list[Baseline]]] = field(default_factory=dict, repr=False)  # see `baselines`
 
     @property
     def task(self) -> AnyTask:
@@ -65,6 +67,23 @@ class Plan:
 
     def with_seed(self, seed: int | None) -> Recipe:
         return with_seed(self.recipe, seed)
+
+    def baselines(self, recipe: Recipe) -> dict[str, list[Baseline]]:
+        """The baselines of each part of the data, for a recipe with its seed; measured once for the same examples."""
+        task, seed = self.task.config, recipe.phases[0].seed
+        key = 0 if task.train_fraction == 1 else seed
+        if key not in self.measured:
+            self.measured[key] = {
+                name: measure(part, part.metrics if name else task.metrics, task.train_fraction, seed)
+                for name, part in self.data.parts.items()
+            }
+        return self.measured[key]
+
+    def compared_split(self, part: Dataset) -> str:
+        """Where a model is compared with baselines: on test if it has labels, else on dev; "": both were trained on."""
+        if part is self.data and part.is_labeled("test"):
+            return "test"
+        return "" if self.task.config.merge_dev_into_train else "dev"
 
 
 def with_seed(recipe: Recipe, seed: int | None) -> Recipe:

@@ -525,9 +525,16 @@ class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
         best = {"best": predictor.tune_threshold(examples["dev"])} if self.config.has_unanswerable else {}
         return best | {split: predictor.score_examples(examples[split]) for split in splits_beyond_dev(examples)}, {}
 
+    def predict_split(
+        self, predictor: AnswerPredictor, data: Any, part: str, split: str, examples: Mapping[str, QAExamples]
+    ) -> list[str]:
+        """On dev, with the threshold that the metrics of training use; the best one there is for other splits."""
+        threshold = self.config.threshold if split == "dev" else predictor.threshold
+        own, spans = replace(examples[split], threshold=threshold), predictor.best_spans(examples[split])
+        return [answer.text for answer in find_answers(own, spans)]
+
     def analyze_errors(self, predictor: AnswerPredictor, data: QuestionDataset, examples: QAExamples) -> dict[str, Any]:
-        examples = replace(examples, threshold=predictor.threshold)
-        answers = find_answers(examples, predictor.best_spans(examples))
+        answers = find_answers(replace(examples, threshold=predictor.threshold), predictor.best_spans(examples))
         return error_analysis.analyze_answers(examples.questions, answers, examples.has_unanswerable)
 
     def wording(self) -> Wording:
@@ -584,9 +591,13 @@ class AnswerPredictor(EmbeddingPredictor):
             )
         return Question(str(number), *parts)
 
-    @torch.no_grad()
     def best_spans(self, examples: QAExamples, progress: Count | None = None) -> np.ndarray:
         """(windows, 1 + 3 · BEST_SPANS). Windows of similar length are read together."""
+        spans: np.ndarray = self.once(examples, lambda: self._best_spans(examples, progress))
+        return spans
+
+    @torch.no_grad()
+    def _best_spans(self, examples: QAExamples, progress: Count | None) -> np.ndarray:
         spans = np.zeros((len(examples), 1 + 3 * BEST_SPANS))
         for chosen, batch in self.batches(self.layout, examples, progress=progress):
             spans[chosen] = self.model.best_spans(self.model(batch)).double().cpu().numpy()
@@ -594,8 +605,9 @@ class AnswerPredictor(EmbeddingPredictor):
 
     def score_examples(self, examples: QAExamples) -> dict[str, float]:
         """The task's metrics on encoded questions with answers."""
+        spans = self.best_spans(examples)
         examples = replace(examples, threshold=self.threshold)
-        return score_predictions(examples, find_answers(examples, self.best_spans(examples)))
+        return score_predictions(examples, find_answers(examples, spans))
 
     def tune_threshold(self, examples: QAExamples) -> dict[str, float]:
         """Find the best threshold on these questions and use it from now on; return it, and the metrics with it."""

@@ -1,6 +1,6 @@
 """report.html of a fine-tuned run: one self-contained page about its results and its errors on dev.
 
-    result · training curves · classes and their balance · confusion matrix · calibration
+    result and baselines · training curves · classes and their balance · confusion matrix · calibration
     the most confident mistakes and some correct examples, with words colored by attribution · notes on the data
 
 `render` takes plain values (`ReportData`), so a page can be rebuilt from a run's files, and tested without a run.
@@ -21,6 +21,7 @@ from nextword.html.charts import Axis, Point, Series, confusion_map
 from nextword.html.formatting import as_number, escape, format_duration, format_integer
 from nextword.html.page import Column, Model, document, html_table
 from nextword.tasks.base import Wording
+from nextword.tasks.baselines import describe_only_prediction, describe_verdict, format_difference, sort_methods
 from nextword.tasks.error_analysis import tasks_of
 
 FILE = "report.html"
@@ -46,6 +47,7 @@ class ReportData:
 def render(data: ReportData) -> str:
     page = _Page(data)
     sections = [
+        ("baselines", "Baselines", page.baselines()),
         ("curves", "Training", page.curves()),
         ("prompt", "Prompt", page.prompt()),
         ("classes", "Tags" if page.layout == "tags" else "Classes", page.classes()),
@@ -82,8 +84,18 @@ class _Page:
             '<p class="over">nextword transfer</p>'
             f"<h1>On <em>{escape(result['data'])}</em>: <strong>{value}</strong> {escape(_readable(self.metric))}.</h1>"
             f'<p class="lede">{" ".join(map(self._scores, splits))}</p>'
+            f"{''.join(self._verdicts())}"
             f'<p class="setting">{self._how()}</p>'
         )
+
+    def _verdicts(self) -> list[str]:
+        """Whether the model is better than the baselines, for each task."""
+        return [
+            f'<p class="lede">{escape(sentence)}</p>'
+            for comparison in self.result.get("baselines", ())
+            for sentence in (describe_only_prediction(comparison), describe_verdict(comparison))
+            if sentence
+        ]
 
     def _scores(self, split: str) -> str:
         scores = self.result[split].items()
@@ -100,6 +112,11 @@ class _Page:
         seconds = f", {format_duration(result['seconds'])}" if as_number(result.get("seconds")) else ""
         early = " Stopped early." if result.get("stopped") == "patience" else ""
         return f"Trained {start} on {train:,} examples; seed {result['seed']}{seconds}.{early}"
+
+    # ------------------------------------------------------------------------------------------------ baselines
+
+    def baselines(self) -> str:
+        return "".join(map(_baselines, self.result.get("baselines", ())))
 
     # ------------------------------------------------------------------------------------------------ training
 
@@ -200,6 +217,38 @@ def count_examples(result: Mapping[str, Any], split: str) -> str:
     """Say how many examples a score is about, and whether the model was trained on them."""
     trained_on = ", also trained on" if split == "dev" and result.get("merge_dev_into_train") else ""
     return f"{result['examples'][split]:,} examples{trained_on}"
+
+
+# ------------------------------------------------------------------------------------------------ baselines
+
+BASELINES = """<p class="note">Cheap methods, trained on the same examples as the model. The bar is the 95 % interval of
+the difference in {metric}: a paired bootstrap over {examples} examples of {split}. The line through all rows is a
+difference of zero: a bar to its right means that the model is better.</p>"""
+
+
+def _baselines(comparison: Mapping[str, Any]) -> str:
+    """The scores of the model and of the baselines, and the differences with their intervals."""
+    split, metric, methods = comparison["split"], comparison["metric"], sort_methods(comparison)
+    ends = [0.0, *(method[key] for method in methods for key in ("low", "high"))]
+    scale = min(ends), max(ends)
+    rows = [{"name": "this model", **comparison["scores"]}, *({**method, **method[split]} for method in methods)]
+
+    def bar(row: Model) -> str:
+        if "difference" not in row:
+            return ""
+        drawn = charts.interval_bar(row["difference"], row["low"], row["high"], *scale, zero=True)
+        return f"{drawn} {escape(format_difference(row))}"
+
+    columns: list[Column] = [("Method", "model", lambda row: escape(row["name"]))]
+    for name in comparison["scores"]:
+        columns.append((escape(_readable(name)).capitalize(), "n", partial(_percent, key=name)))
+    columns.append((f"Model − baseline, {escape(_readable(metric))}", "", bar))
+    columns.append(("Seconds", "n", lambda row: f"{row['seconds']:.1f}" if "seconds" in row else ""))
+    note = BASELINES.format(metric=_readable(metric), examples=f"{comparison['examples']:,}", split=escape(split))
+    items = "".join(f"<li>{escape(advice)}</li>" for advice in comparison["advice"])
+    advice = f"<p>What may help:</p><ul>{items}</ul>" if items else ""
+    caption = f"Scores on {escape(split)} {escape(comparison.get('task', ''))}".strip()
+    return _heading(comparison) + html_table(caption, columns, rows) + note + advice
 
 
 # ------------------------------------------------------------------------------------------------ tables and curves

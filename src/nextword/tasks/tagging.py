@@ -56,7 +56,7 @@ from nextword.data.tag_schemes import (
 from nextword.layers.char_cnn import PADDING, word_characters
 from nextword.layers.crf import CRF, Transitions, forbidden_scores, viterbi
 from nextword.lm.embedding import ContextualVectors
-from nextword.metrics.spans import SPAN_METRICS, TOKEN_ACCURACY
+from nextword.metrics.spans import SPAN_METRICS, TOKEN_ACCURACY, score_tags
 from nextword.models.base import Network
 from nextword.recipe import Recipe
 from nextword.run_folder import RunFolder
@@ -357,27 +357,7 @@ def score_examples(
     text: TaggedExamples, gold: Sequence[np.ndarray], predicted: Sequence[np.ndarray]
 ) -> dict[str, float]:
     """The metrics of the examples, from two tags for each word."""
-    both = ([[text.names[tag] for tag in tags.tolist()] for tags in side] for side in (gold, predicted))
-    return score_tags(text.metrics, *both)
-
-
-def score_tags(
-    metrics: Sequence[str], gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
-) -> dict[str, float]:
-    """Metrics by name, from two tags for each word of many sentences."""
-    needs_spans = any(name in SPAN_METRICS for name in metrics)
-    right, found = (
-        [(i, *span) for i, tags in enumerate(side) for span in find_spans(tags)] if needs_spans else []
-        for side in (gold, predicted)
-    )
-    scores = {}
-    for name in metrics:
-        if name == TOKEN_ACCURACY:
-            pairs = [pair for a, b in zip(gold, predicted, strict=True) for pair in zip(a, b, strict=True)]
-            scores[name] = sum(a == b for a, b in pairs) / max(1, len(pairs))
-        else:
-            scores[name] = SPAN_METRICS[name](right, found)
-    return scores
+    return score_tags(text.metrics, name_indices(text, gold), name_indices(text, predicted))
 
 
 # ------------------------------------------------------------------------------------------------ task
@@ -483,6 +463,11 @@ class Tagging(Task[Any, Any, Any]):
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         return {split: predictor.score_examples(examples[split]) for split in splits_beyond_dev(examples)}, {}
 
+    def predict_split(
+        self, predictor: WordTagger, data: Any, part: str, split: str, examples: Mapping[str, TaggedExamples]
+    ) -> list[list[str]]:
+        return name_indices(examples[split], predictor.best_tags(examples[split]))
+
     def analyze_errors(self, predictor: WordTagger, data: TagDataset, examples: TaggedExamples) -> dict[str, Any]:
         return analyze_tags(examples, predictor.best_tags(examples), data)
 
@@ -501,6 +486,11 @@ class Tagging(Task[Any, Any, Any]):
 def analyze_tags(examples: TaggedExamples, predicted: Sequence[np.ndarray], data: TagDataset) -> dict[str, Any]:
     has_spans = data.scheme != PLAIN
     return error_analysis.analyze_tags(examples.names, examples.gold, predicted, data.words("dev"), has_spans)
+
+
+def name_indices(examples: TaggedExamples, tags: Sequence[np.ndarray]) -> list[list[str]]:
+    """Tags by their names."""
+    return [[examples.names[tag] for tag in row.tolist()] for row in tags]
 
 
 def open_features(recipe: Recipe, device: torch.device) -> ContextualVectors | None:
@@ -558,9 +548,13 @@ class WordTagger(Predictor):
     def spans_of(self, sentence: TaggedSentence) -> list[Span]:
         return find_spans(sentence.tags) if self.has_spans else []
 
-    @torch.no_grad()
     def best_tags(self, examples: TaggedExamples, progress: Count | None = None) -> list[np.ndarray]:
         """The best tags of every sentence, in order."""
+        tags: list[np.ndarray] = self.once(examples, lambda: self._best_tags(examples, progress))
+        return tags
+
+    @torch.no_grad()
+    def _best_tags(self, examples: TaggedExamples, progress: Count | None) -> list[np.ndarray]:
         best = [self.no_tags] * len(examples)
         for chosen, batch in self.batches(SentenceBatches(), examples, ROWS, progress):
             mask = batch.targets != IGNORE

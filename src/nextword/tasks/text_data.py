@@ -9,7 +9,7 @@ Which task they are for follows from the columns and the labels, unless --kind s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
@@ -32,8 +32,9 @@ from nextword.data.tables import (
     match_columns,
     read_table,
 )
-from nextword.metrics.classification import CLASSIFICATION_METRICS, REGRESSION_METRICS
+from nextword.metrics.classification import CLASSIFICATION_METRICS, METRICS, REGRESSION_METRICS
 from nextword.tasks.base import DEV_IS_TRAINED_ON, Dataset
+from nextword.tasks.baselines import Method, Scored, choice_baselines, encode_labels, text_baselines
 from nextword.tasks.data_checks import check_classes, check_splits
 from nextword.tasks.datasets.base import bad_data, hold_out_dev, is_number
 from nextword.tasks.datasets.catalog import find_benchmark, locate_benchmark, unknown_data
@@ -108,6 +109,30 @@ class TextDataset(Dataset):
     def merge_dev_into_train(self) -> Self:
         rows = concatenate_rows([self.splits["train"], self.splits["dev"]])
         return replace(self, splits={**self.splits, "train": rows}, notes=(*self.notes, DEV_IS_TRAINED_ON))
+
+    def is_labeled(self, split: str) -> bool:
+        return split in self.splits and self.splits[split].labels is not None
+
+    def baselines(self, train: Rows, splits: Sequence[str]) -> Iterator[Method]:
+        rows = {split: self.splits[split] for split in splits}
+        return choice_baselines(train, rows) if train.choices else text_baselines(train, rows, self.labels)
+
+    def score(self, split: str, predictions: np.ndarray, metrics: Sequence[str]) -> Scored:
+        """Of indices of classes or candidates, or of numbers."""
+        gold = encode_labels(self.splits[split], self.labels)
+        main = METRICS[metrics[0]]
+        return Scored(
+            {name: METRICS[name](gold, predictions) for name in metrics},
+            lambda rows: main(gold[rows], predictions[rows]),
+            len(gold),
+        )
+
+    def only_prediction(self, predictions: np.ndarray) -> str:
+        if np.ptp(predictions) > 1e-6 * max(1.0, float(np.abs(predictions).max())):
+            return ""
+        if self.labels:
+            return self.labels[int(predictions[0])]
+        return f"candidate {int(predictions[0]) + 1}" if self.kind == CHOICE else f"{predictions[0]:.4g}"
 
     def unseen_rows(self, split: str) -> list[int]:
         """The rows of a split whose texts are neither in train nor in dev."""

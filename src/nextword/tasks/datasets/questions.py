@@ -18,14 +18,17 @@ from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
+import numpy as np
+
 from nextword.core.errors import DataError, NextwordError, unknown
 from nextword.data.catalog import catalog, find_entry
 from nextword.data.conll import files_by_split
 from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_chunks, split_lines
 from nextword.data.squad import Question, Questions, collect_questions, make_question, read_squad
 from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Columns, Rows, Table, match_columns, read_table
-from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0
+from nextword.metrics.squad import ANSWER_METRICS, ANSWER_METRICS_2_0, EXACT, F1, score_answers, score_questions
 from nextword.tasks.base import Dataset
+from nextword.tasks.baselines import Method, Scored, question_baselines, ratio_of_sums
 from nextword.tasks.data_checks import note_duplicates
 from nextword.tasks.datasets.base import hold_out_dev
 
@@ -81,6 +84,26 @@ class QuestionDataset(Dataset):
                 parts = (q.id, q.question, q.context, *(q.answers or ()), *map(str, q.starts))
                 hasher.update("\x1e".join(parts).encode("utf-8", "replace") + b"\x1d")
         return hasher.hexdigest()
+
+    def is_labeled(self, split: str) -> bool:
+        return split in self.splits and self.splits[split].is_labeled
+
+    def baselines(self, train: Questions, splits: Sequence[str]) -> Iterator[Method]:
+        return question_baselines({split: self.splits[split].all for split in splits}, self.has_unanswerable)
+
+    def score(self, split: str, predictions: Sequence[str], metrics: Sequence[str]) -> Scored:
+        """Of answers as texts."""
+        golds = [question.answers or () for question in self.splits[split].all]
+        values = score_questions(predictions, golds, self.has_unanswerable)
+        counted = np.ones(len(golds)) if metrics[0] in values else np.array([bool(gold) for gold in golds], float)
+        if metrics[0] == "no_answer_f1":
+            counted = 1 - counted
+        main = values[EXACT if metrics[0] == EXACT else F1]
+        scores = score_answers(metrics, predictions, golds, self.has_unanswerable)
+        return Scored(scores, partial(ratio_of_sums, main * counted, counted), len(golds))
+
+    def only_prediction(self, predictions: Sequence[str]) -> str:
+        return "" if any(predictions) else "no answer"
 
     def training_texts(self) -> list[str]:
         train = self.splits["train"].all

@@ -6,7 +6,7 @@ Spans are converted to the scheme that a tagger learns (data/tag_schemes.py); da
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -16,8 +16,9 @@ from nextword.data.conll import TaggedSentence, TaggedText, detect_scheme, open_
 from nextword.data.segmentation import join_words
 from nextword.data.tables import Columns, Rows
 from nextword.data.tag_schemes import OUTSIDE, PLAIN, convert_tags, parse_tag
-from nextword.metrics.spans import SPAN_METRICS, TAGGING_METRICS, TOKEN_ACCURACY
+from nextword.metrics.spans import SPAN_METRICS, TAGGING_METRICS, TOKEN_ACCURACY, score_tags
 from nextword.tasks.base import DEV_IS_TRAINED_ON, Dataset
+from nextword.tasks.baselines import Method, Scored, tag_baselines, tag_metric_on_samples
 from nextword.tasks.data_checks import note_duplicates
 from nextword.tasks.datasets.base import hold_out_dev
 from nextword.tasks.mixtures import MixedDataset, split_names
@@ -69,6 +70,19 @@ class TagDataset(Dataset):
 
     def training_texts(self) -> list[str]:
         return [join_words(words) for words in self.words("train")]
+
+    def baselines(self, train: TaggedText, splits: Sequence[str]) -> Iterator[Method]:
+        return tag_baselines(train.sentences, {split: self.splits[split].sentences for split in splits}, self.type)
+
+    def score(self, split: str, predictions: Sequence[Sequence[str]], metrics: Sequence[str]) -> Scored:
+        """Of tags, one list for each sentence."""
+        gold = [sentence.tags for sentence in self.splits[split].sentences]
+        on_sample = tag_metric_on_samples(metrics[0], gold, predictions)
+        return Scored(score_tags(metrics, gold, predictions), on_sample, len(gold))
+
+    def only_prediction(self, predictions: Sequence[Sequence[str]]) -> str:
+        tags = {tag for sentence in predictions for tag in sentence}
+        return tags.pop() if len(tags) == 1 else ""
 
     def merge_dev_into_train(self) -> Self:
         train, dev = self.splits["train"], self.splits["dev"]
