@@ -33,15 +33,17 @@ LEVELS = [
 ]
 LEVEL = {name: level for level, group in enumerate(LEVELS) for name in group}
 # Packages of one level that may import each other: kernels are the fast paths of layers; a text-level model is loaded
-# with its task head; a task fine-tunes a network and scores with a text-level model; converting writes run folders.
+# with its task head; a task fine-tunes a network and scores with a text-level model; converting writes run folders;
+# the run folder `minilm` is converted when it is first opened.
 PARTNERS = [
     {"layers", "kernels"},
     {"models", "kernels", "ngrams", "tokenizers"},
     {"training", "conversion", "model_card", "lm", "tasks"},
+    {"run_folder", "conversion"},
 ]
 ROOT_MODULES = {"__init__", "__main__", "api", "recipe", "results", "run_folder", "model_card"}
 ANCESTORS = {"gpt3": "gpt2", "cove": "seq2seq", "cvt": "seq2seq"}  # the paper that a paper says it changes
-SHARED_SKELETONS = {"base", "decoder", "encoder", "framing", "parameter_groups"}
+SHARED_SKELETONS = {"base", "decoder", "encoder", "framing", "parameter_groups", "storage"}
 
 
 def package(path: Path) -> str:

@@ -597,12 +597,12 @@ def convert(
 
     The formats are recognized by the content of `source` and the name of `target`, or given by `to`. A new run folder
     gets a model card. `tokenizer` is a run or a tokenizer file, for an ARPA file of subwords or a Hugging Face folder
-    without its own.
+    without its own. With `to` "bf16", "int8" or "int4" the target is a run with rounded weights, in a smaller file.
+    Reading restores float32, so it can still be trained.
     """
     from nextword.conversion import convert as convert_files
-    from nextword.conversion import is_run
     from nextword.model_card import write_card
-    from nextword.run_folder import RunFolder
+    from nextword.run_folder import RunFolder, is_run
 
     with ProgressDisplay(not progress) as display:
         result = convert_files(

@@ -36,7 +36,7 @@ def write_card(run: RunFolder) -> None:
         lines = _word_vector_card(run)
     else:
         lines = _language_model_card(run)
-    run.write("card.md", "\n".join([f"# {run.path.name}", "", *lines]) + "\n")
+    run.write("card.md", "\n".join([f"# {run.name if run.is_installed else run.path.name}", "", *lines]) + "\n")
 
 
 # ------------------------------------------------------------------------------------------------ cards
@@ -45,14 +45,14 @@ def write_card(run: RunFolder) -> None:
 def _language_model_card(run: RunFolder) -> list[str]:
     recipe = run.recipe
     paper = f": {_cite(run)}" if _cite(run) else ""
-    evaluate = [f"nextword evaluate {run.path} --data my.txt"] if has_output_layer(recipe.model) else []
+    evaluate = [f"nextword evaluate {run.name} --data my.txt"] if has_output_layer(recipe.model) else []
     example = 'lm.embed_words(["some text"], "all")' if _is_encoder(run) else 'lm.score("some text").bits_per_byte()'
     return [
         f"A `{recipe.slug}` language model{paper}.",
         "",
         *_facts(run),
         *_section("Numbers", _likelihood_table(run)),
-        *_usage([*example_commands(run), *evaluate], [f'lm = nextword.load("{run.path}")', example]),
+        *_usage([*example_commands(run), *evaluate], [f'lm = nextword.load("{run.name}")', example]),
     ]
 
 
@@ -65,11 +65,11 @@ def _word_vector_card(run: RunFolder) -> list[str]:
         *_usage(
             [
                 *example_commands(run),
-                f'nextword embed {run.path} --analogy "king - man + woman"',
-                f"nextword embed {run.path} lines.txt --out vectors.npy",
-                f"nextword convert {run.path} mine.vec",
+                f'nextword embed {run.name} --analogy "king - man + woman"',
+                f"nextword embed {run.name} lines.txt --out vectors.npy",
+                f"nextword convert {run.name} mine.vec",
             ],
-            [f'nextword.load("{run.path}").nearest("word")'],
+            [f'nextword.load("{run.name}").nearest("word")'],
         ),
     ]
 
@@ -94,8 +94,8 @@ def _seq2seq_card(run: RunFolder) -> list[str]:
         *_section("Example", lines or [NOT_EVALUATED]),
         *_section("Numbers", _translation_table(result)),
         *_usage(
-            [f'nextword generate {run.path} "{source}" --beam 5', f"nextword evaluate {run.path} --beam 5"],
-            [f'lm = nextword.load("{run.path}")', f'"".join(piece.text for piece in lm.generate("{source}"))'],
+            [f'nextword generate {run.name} "{source}" --beam 5', f"nextword evaluate {run.name} --beam 5"],
+            [f'lm = nextword.load("{run.name}")', f'"".join(piece.text for piece in lm.generate("{source}"))'],
         ),
     ]
 
@@ -116,15 +116,15 @@ def _blank_filling_card(run: RunFolder) -> list[str]:
         *_facts(run, corruption),
         *_section("Numbers", [f"- nats per token of the removed spans of held-out text, including sentinels: {nats}"]),
         *_usage(
-            [f'nextword generate {run.path} "The ___ of the ___ is" --beam 4'],
-            [f'lm = nextword.load("{run.path}")', 'lm.infill("The ___ of the ___ is")[0].text'],
+            [f'nextword generate {run.name} "The ___ of the ___ is" --beam 4'],
+            [f'lm = nextword.load("{run.name}")', 'lm.infill("The ___ of the ___ is")[0].text'],
         ),
     ]
 
 
 def _task_card(run: RunFolder) -> list[str]:
     recipe, manifest, result = run.recipe, run.manifest, run.manifest.get("result", {})
-    task = parse_task(recipe.task, str(run.path))
+    task = parse_task(recipe.task, run.name)
     config = task.config
     if not config.source:
         origin = "- trained on the task alone, from scratch"
@@ -140,17 +140,18 @@ def _task_card(run: RunFolder) -> list[str]:
     else:
         numbers = _task_table(result)
     wording = task.wording()
-    prediction = f'nextword.load("{run.path}").predict({wording.arguments})'
+    prediction = f'nextword.load("{run.name}").predict({wording.arguments})'
     return [
         f"A `{recipe.slug}` network that predicts, for {wording.input}: {wording.output}.",
         "",
         origin,
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
         f"- model: {_join_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
+        *_storage(run),
         *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
         f"- nextword {manifest.get('nextword')}, seed {recipe.phases[0].seed}",
         *_section("Numbers", numbers),
-        *_usage([f"nextword predict {run.path} {wording.command}"], [prediction]),
+        *_usage([f"nextword predict {run.name} {wording.command}"], [prediction]),
     ]
 
 
@@ -164,10 +165,19 @@ def _facts(run: RunFolder, *more: str) -> list[str]:
         f"- recipe: `{manifest.get('recipe')}`, resolved in `recipe.toml`",
         f"- model: {_join_settings(recipe.model)}; {manifest.get('parameters', 0):,} parameters",
         f"- tokenizer: {_join_settings(recipe.tokenizer)}",
+        *_storage(run),
         *more,
         *(f"- data ({phase}): {source}" for phase, source in manifest.get("data", {}).items()),
         f"- trained with nextword {manifest.get('nextword')}",
     ]
+
+
+def _storage(run: RunFolder) -> list[str]:
+    """How the weights are stored, if not as trained."""
+    storage = run.manifest.get("storage")
+    return (
+        [f"- weights: stored in {storage}; reading restores float32, so it can be trained further"] if storage else []
+    )
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -298,15 +308,15 @@ def example_commands(run: RunFolder) -> list[str]:
     """Commands to try with a model of plain text or of words, the best one first."""
     can = abilities(model_class(run.recipe.slug), run.recipe.model)
     if _is_encoder(run):
-        embed = [f"nextword embed {run.path} lines.txt --words --layer all"]
-        return embed + ([f'nextword next {run.path} "the"'] if "next" in can else [])
+        embed = [f"nextword embed {run.name} lines.txt --words --layer all"]
+        return embed + ([f'nextword next {run.name} "the"'] if "next" in can else [])
     if "generate" in can:
-        return [f"nextword generate {run.path} --max-tokens 60 --temperature 0.8", f'nextword next {run.path} "the"']
+        return [f"nextword generate {run.name} --max-tokens 60 --temperature 0.8", f'nextword next {run.name} "the"']
     if "fill" in can:  # a masked model
-        return [f'nextword next {run.path} "The ___ is"']
+        return [f'nextword next {run.name} "The ___ is"']
     if "score" in can:  # a backward model
-        return [f"nextword embed {run.path} lines.txt --out vectors.npy"]
-    return [f"nextword embed {run.path} --nearest WORD"]
+        return [f"nextword embed {run.name} lines.txt --out vectors.npy"]
+    return [f"nextword embed {run.name} --nearest WORD"]
 
 
 def _is_encoder(run: RunFolder) -> bool:

@@ -32,6 +32,7 @@ from torch import Tensor
 from nextword import __version__
 from nextword.core.errors import MissingFile, NextwordError, RunError
 from nextword.core.io import replace_nonfinite
+from nextword.core.named_models import STARTERS, is_model_name, starter_folder
 from nextword.recipe import Recipe, load_recipe, recipe_toml
 from nextword.tokenizers.base import Tokenizer
 
@@ -43,11 +44,13 @@ CHECKSUM_SAMPLES = 256
 
 
 class RunFolder:
-    def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
+    """A run folder. `name` is what people type: the path, or the name of an installed model (core/named_models.py)."""
+
+    def __init__(self, path: str | Path, name: str = "") -> None:
+        self.path, self.name = Path(path), name or str(path)
 
     def __repr__(self) -> str:
-        return f"RunFolder({str(self.path)!r})"
+        return f"RunFolder({self.name!r})"
 
     # -------------------------------------------------------------------------------------------- create and open
 
@@ -92,7 +95,7 @@ class RunFolder:
 
     @classmethod
     def open(cls, path: str | Path) -> RunFolder:
-        run = cls(path)
+        run = cls(_installed_folder(str(path)), str(path)) if is_model_name(path) else cls(path)
         if not run.path.is_dir():
             raise MissingFile(f"There is no run folder {run.path}. `nextword runs` lists all runs here.", path=run.path)
         manifest = run.manifest
@@ -121,6 +124,11 @@ class RunFolder:
         if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
             raise RunError(f"{path} is damaged. Restore it, or train again.", path=path)
         return manifest
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether it is a model of an installed package, into which nothing is written."""
+        return self.name != str(self.path)
 
     @property
     def recipe(self) -> Recipe:
@@ -231,7 +239,9 @@ class RunFolder:
     # -------------------------------------------------------------------------------------------- log
 
     def log(self, event: Mapping[str, Any]) -> None:
-        """Append a line to log.jsonl."""
+        """Append a line to log.jsonl, unless it is the log of an installed model."""
+        if self.is_installed:
+            return
         with translate_disk_full(self.path), (self.path / "log.jsonl").open("a", encoding="utf-8") as file:
             file.write(_json_line(event))
 
@@ -271,6 +281,19 @@ class RunFolder:
 
 
 # ------------------------------------------------------------------------------------------------ files
+
+
+def is_run(path: str | Path) -> bool:
+    """Whether this is the path of a run folder, or the name of an installed model."""
+    return is_model_name(path) or (Path(path) / "manifest.json").is_file()
+
+
+def _installed_folder(name: str) -> Path:
+    if name.startswith(STARTERS):
+        return starter_folder(name)
+    from nextword.conversion.minilm import minilm_folder
+
+    return minilm_folder()
 
 
 def checksum(path: Path) -> str:

@@ -27,6 +27,7 @@ from typing import IO
 import numpy as np
 
 from nextword.core.errors import DataError, NextwordError
+from nextword.core.io import cache_folder
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
 from nextword.data.segmentation import sentence_starts, split_passages
@@ -109,11 +110,6 @@ def id_type(size: int) -> type[np.unsignedinteger]:
     return np.uint32
 
 
-def cache_folder() -> Path:
-    """The folder of prepared texts, in `$NEXTWORD_CACHE` or `~/.cache/nextword`. It can be deleted at any time."""
-    return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / "prepared"
-
-
 def tokenizer_hash(tokenizer: Tokenizer) -> str:
     """A hash of the tokenizer's saved file."""
     with tempfile.TemporaryDirectory(prefix="nextword-") as folder:
@@ -126,7 +122,7 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
     """Tokenize one split, or load it from the cache. `progress(done, total)` counts bytes; total may be None."""
     hashed = tokenizer_hash(tokenizer)
     key = blake2b(f"{VERSION} {corpus.fingerprint} {split} {hashed}".encode(), digest_size=16).hexdigest()
-    folder = cache_folder() / key
+    folder = cache_folder("prepared") / key
     if folder.exists():
         try:
             return open_stream(folder)

@@ -149,10 +149,10 @@ def save_stdin(data: str) -> str:
         return data
     from hashlib import blake2b
 
-    from nextword.batching.token_stream import cache_folder
+    from nextword.core.io import cache_folder
 
     content = sys.stdin.buffer.read()
-    file = cache_folder().parent / "stdin" / f"stdin-{blake2b(content, digest_size=6).hexdigest()}.txt"
+    file = cache_folder("stdin") / f"stdin-{blake2b(content, digest_size=6).hexdigest()}.txt"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     return f"{name}{equals}{file}"

@@ -31,7 +31,11 @@ def convert(
     ],
     to: Annotated[
         str,
-        typer.Option("--to", help="Format: arpa, huggingface, elmo, word2vec or glove. Default: from TARGET's name."),
+        typer.Option(
+            "--to",
+            help="Format: arpa, huggingface, elmo, word2vec or glove (default: from TARGET's name); bf16, int8 or "
+            "int4: a run with rounded weights.",
+        ),
     ] = "",
     tokenizer: Annotated[
         str,
@@ -56,6 +60,9 @@ def convert(
     ARPA: n-gram models of KenLM and SRILM. ELMo: allenai's options.json and weights.hdf5.
     Word vectors: word2vec (.vec) and GloVe (.txt) text files.
 
+    --to bf16 and --to int8 round the weights of a run, for a smaller file. Reading restores float32, so the run can
+    still be trained. --to int4 stores the differences from the starter model that the run was trained from.
+
     model.bits=8 quantizes a GPT or an AWD-LSTM to int8: smaller and faster on a CPU, but no longer trainable.
 
     [dim]Examples[/]
@@ -68,6 +75,7 @@ def convert(
       nextword convert runs/ngram-kn5 kn5.arpa
       nextword convert runs/ngram-kn5 runs/small --set model.layout=compact --set model.bits=8
       nextword convert runs/stars runs/stars-small --set model.bits=8
+      nextword convert runs/bert runs/bert-small --to int8
       nextword convert downloads/elmo runs/elmo
       nextword convert glove.6B.100d.txt runs/glove-6b
       nextword convert runs/word2vec-tiny mine.vec.gz

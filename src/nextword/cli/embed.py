@@ -206,9 +206,10 @@ def _print_nearest_words(run: str, nearest: str, analogy: str, k: int, device: s
     from nextword.data.word_vectors import parse_sum, read_vectors
     from nextword.lm.loading import load
     from nextword.models.base import word_vectors
+    from nextword.run_folder import is_run
 
     weights = {nearest: 1.0} if nearest else parse_sum(analogy)
-    if (Path(run) / "manifest.json").is_file():
+    if is_run(run):
         lm: TextModel = load(run, device)
         vectors = word_vectors(lm.network, lm.tokenizer, run)
     elif Path(run).is_dir():

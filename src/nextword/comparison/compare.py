@@ -63,7 +63,7 @@ from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.model_card import write_card
 from nextword.models import MODELS, title
 from nextword.recipe import Recipe, load_recipe, parse_recipe, recipe_names, recipe_tables, short_authors
-from nextword.run_folder import RunFolder, translate_disk_full
+from nextword.run_folder import RunFolder, is_run, translate_disk_full
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
@@ -198,7 +198,7 @@ def default_ladder() -> list[Recipe]:
 
 
 def _make_entry(name: str, changes: Sequence[str]) -> dict[str, Any]:
-    if (Path(name) / "manifest.json").is_file():
+    if is_run(name):
         return {"name": Path(name).name, "run": str(name)}
     if Path(name).is_dir():
         raise RunError(f"{name} is not a run folder: it has no manifest.json.", path=name)
@@ -478,7 +478,8 @@ def _score(plan: Plan, entry: Mapping[str, Any], corpus: Corpus, split: str, dev
     if split == "test" and "valid" in corpus.splits and result.nats is not None:
         save_scores(plan.folder / SCORES / f"{entry['name']}.npz", token_scores(lm, corpus, result.nats))
     run.log({"event": "evaluation", "data": corpus.name, "split": split, "parameters": lm.parameters, **evaluation})
-    write_card(run)
+    if not run.is_installed:
+        write_card(run)
     passage = plan.facts["passage"]
     costs = token_surprisal(lm, passage["text"])
     tokens = [token for token, _ in costs]
@@ -500,7 +501,7 @@ def _summarize(entry: Mapping[str, Any], run: RunFolder, lm: TextModel, scores: 
         "slug": recipe.slug,
         "name": entry["name"],
         "title": _title(recipe),
-        "run": str(run.path),
+        "run": run.name,
         **scores,
         "parameters": lm.parameters,
         "size": sum((run.path / name).stat().st_size for name in files),

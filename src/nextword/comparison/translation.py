@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +23,7 @@ from nextword.data.text_to_text import is_tasks
 from nextword.evaluation.seq2seq import evaluate_translations, generate_targets
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.objectives import trains_on_pairs
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, is_run
 from nextword.tokenizers.base import Tokenizer
 
 TRANSLATOR = "translator"  # the kind of a model in a comparison; the others are "exact" and "pseudo"
@@ -60,7 +59,7 @@ def are_translators(entries: Sequence[Mapping[str, Any]]) -> bool:
 def default_pairs(names: Sequence[str]) -> str:
     """The pairs that the first run among these was trained on; "" if there is none, or if it models plain text."""
     for name in names:
-        if (Path(name) / "manifest.json").is_file():
+        if is_run(name):
             phase = RunFolder.open(name).recipe.phases[-1]
             return str(phase.data) if trains_on_pairs(phase.objective) else ""
     return ""

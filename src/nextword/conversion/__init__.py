@@ -8,6 +8,7 @@ new format is one module and one entry of FORMATS.
     convert("bpe.arpa", "runs/bpe", tokenizer="spm.model")
     convert("runs/kn5", "runs/kn5-small", ["model.layout=compact", "model.bits=8"])
     convert("runs/stars", "runs/stars-small", ["model.bits=8"])
+    convert("runs/bert", "runs/bert-small", to="int8")
     convert("downloads/gpt2", "runs/gpt2")
     convert("runs/gpt2-small", "my-gpt2", to="huggingface")
     convert("downloads/elmo", "runs/elmo")
@@ -25,13 +26,15 @@ from functools import partial
 from pathlib import Path
 
 from nextword.conversion import arpa, elmo, huggingface, word_vectors
-from nextword.conversion.base import RUN_FORMAT, TOKENIZER_KEY, Conversion, Progress, convert_run, is_run
+from nextword.conversion.base import RUN_FORMAT, TOKENIZER_KEY, Conversion, Progress, check_changes, convert_run
+from nextword.conversion.compact import compact
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, RunError, Unsupported, unknown
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.models.ngram import NGram
+from nextword.models.storage import STORAGES
 from nextword.ngrams.layouts import MAGIC
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, is_run
 
 
 @dataclass(frozen=True)
@@ -105,8 +108,9 @@ def convert(
 ) -> Conversion:
     """Convert SOURCE to TARGET. The formats follow from the content of SOURCE and the name of TARGET, or from `to`.
 
-    `to` is the key of one of the FORMATS. `changes` are settings such as "model.bits=8". `tokenizer` is a run or a
-    tokenizer file for a SOURCE without one: an ARPA file of subwords, a Hugging Face folder.
+    `to` is the key of one of the FORMATS, or one of the STORAGES: a run with rounded weights, which reading restores to
+    float32. `changes` are settings such as "model.bits=8". `tokenizer` is a run or a tokenizer file for a SOURCE
+    without one: an ARPA file of subwords, a Hugging Face folder.
     """
     source, target = Path(source), Path(target)
     progress = progress or (lambda label, done, total: None)
@@ -119,6 +123,10 @@ def convert(
                 value=tokenizer,
             )
         changes = [*changes, f"{TOKENIZER_KEY}={tokenizer}"]
+    if to in STORAGES and source_format is None:
+        check_changes(changes, ())
+        _check_target(target, is_file=False)
+        return compact(source, target, to, progress)
     target_format = _requested_target(target, to) if to else _detect_target(target)
     _check_target(target, is_file=target_format is not None and not target_format.is_folder)
     if source_format is None and target_format is None:
@@ -152,12 +160,8 @@ def _require_change(source: Path, target: Path) -> None:
         for format in FORMATS
         if format.can_write(run, cls)
     ]
-    commands += [f"nextword convert {source} {target} --set model.bits=8 (int8)"] if cls.can_quantize else []
-    if not commands:
-        raise Unsupported(
-            f"{source} is a run of {cls.__name__}, for which there is no other format. Use it as it is.",
-            ability="convert",
-        )
+    commands += [f"nextword convert {source} {target} --set model.bits=8 (int8 arithmetic)"] if cls.can_quantize else []
+    commands += [f"nextword convert {source} {target} --to int8 (a smaller file)"]
     raise InvalidSetting(
         f"{source} is a run already, and no format is named. This {cls.__name__} can become: {'; '.join(commands)}.",
         key="to",
@@ -175,10 +179,10 @@ def _check_target(target: Path, is_file: bool) -> None:
 
 def _detect_source(path: Path) -> Format | None:
     """The format of a file or folder; None for a run folder."""
-    if not path.exists():
-        raise MissingFile(f"{path} does not exist. Give {_all_formats()}.", path=path)
     if is_run(path):
         return None
+    if not path.exists():
+        raise MissingFile(f"{path} does not exist. Give {_all_formats()}.", path=path)
     for format in FORMATS:
         if format.is_source(path):
             return format
@@ -215,7 +219,7 @@ def _requested_target(path: Path, to: str) -> Format:
     """The format with this key, if the name of the target allows it."""
     format = next((format for format in FORMATS if format.key == to), None)
     if format is None:
-        raise unknown("format", to, [format.key for format in FORMATS], where="--to")
+        raise unknown("format", to, [*(format.key for format in FORMATS), *STORAGES], where="--to")
     is_file_name = path.name.lower().endswith(OTHER_FILES + COMPRESSED) or any(f.is_target(path) for f in FORMATS)
     if format.is_folder and is_file_name:
         raise DataError(f"{path}: --to {to} writes a folder, but this name has the ending of a file.", path=path)

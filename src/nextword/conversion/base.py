@@ -58,10 +58,6 @@ class OpenedRun:
     network: Any  # a Network, or one with a task head
 
 
-def is_run(path: Path) -> bool:
-    return (path / "manifest.json").is_file()
-
-
 def open_run(path: Path, check: Callable[[RunFolder, type[Network]], None], with_head: bool = False) -> OpenedRun:
     """Open a run and load its network; of a task's run the encoder alone, or the whole model (`with_head`).
 

@@ -27,6 +27,11 @@ from nextword.core.errors import DataError, InvalidSetting, MissingDependency, M
 # ------------------------------------------------------------------------------------------------ files
 
 
+def cache_folder(name: str) -> Path:
+    """A folder of files that can be computed again, in `$NEXTWORD_CACHE` or `~/.cache/nextword`."""
+    return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / name
+
+
 def refuse_existing(option: str, path: Path) -> None:
     """Raise an error if an output file exists: nothing is overwritten. (Devices such as /dev/null may be written.)"""
     if path.is_file():

@@ -57,7 +57,7 @@ def evaluate_finished_run(
     phase = run.recipe.phases[-1]
     result: dict[str, Any] = {
         "slug": run.recipe.slug,
-        "run": str(run.path),
+        "run": run.name,
         "parameters": run.manifest.get("parameters"),
     }
     is_parallel = trains_on_pairs(phase.objective)
@@ -192,7 +192,7 @@ def evaluate_prompt_task(
     run = RunFolder.open(path)
     lm = load(path, device)
     result = evaluate_task(lm, task, shots, progress=partial(on_progress, f"asking {task.name}"), **options)
-    values = {"slug": run.recipe.slug, "run": str(run.path), "parameters": lm.parameters, **result.as_dict()}
+    values = {"slug": run.recipe.slug, "run": run.name, "parameters": lm.parameters, **result.as_dict()}
     _append_to_log(run, "task", {key: value for key, value in values.items() if key not in ("published", "first")})
     return values
 
@@ -210,7 +210,7 @@ def describe_source(lm: TextModel, run: RunFolder, corpus: Corpus, split: str) -
     """The first keys of every result: which run, measured on what."""
     return {
         "slug": run.recipe.slug,
-        "run": str(run.path),
+        "run": run.name,
         "data": corpus.name,
         "split": split,
         "parameters": lm.parameters,

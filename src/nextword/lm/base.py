@@ -253,6 +253,8 @@ class TextModel:
         run = self.name or "This run"
         if ability == "predict":
             return f"{run} has no task head, so it predicts no labels. Fine-tune it first (`nextword transfer`)."
+        if not self.network.has_output_layer and ability in ("score", "next", "fill", "generate"):
+            return f"The weights of {self.name or 'this run'} came without an output layer, so it predicts no words."
         return f"{run} cannot {ability}. It can {', '.join(sorted(self.can)) or 'do nothing'}."
 
     # -------------------------------------------------------------------------------------------- score

@@ -58,8 +58,6 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             )
         if ability == "embed":
             return f"{network} has no vectors inside, so it cannot embed texts. Use a neural network."
-        if not self.network.has_output_layer and ability in ("score", "next", "generate"):
-            return f"The weights of {self.name or 'this run'} came without an output layer, so it predicts nothing."
         return super().why_not(ability)
 
     # -------------------------------------------------------------------------------------------- score

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from nextword.batching.examples import UnknownWords
 from nextword.core.errors import MissingFile, Unsupported, invalid
+from nextword.core.io import cache_folder
 from nextword.core.protocols import Autoregressive
 from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress
 from nextword.data.segmentation import replace_spaces
@@ -390,7 +391,7 @@ class ContextualVectors:
 
     def cached(self, sentences: Sentences, progress: LabeledProgress = ignore_progress) -> np.ndarray:
         """Like `read`, but memory-mapped from a file in the cache that belongs to these sentences and these weights."""
-        path = cache_folder() / f"{self._key(sentences)}.npy"
+        path = cache_folder("contextual") / f"{self._key(sentences)}.npy"
         if not path.is_file():
             path.parent.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(f".{os.getpid()}.npy")
@@ -420,10 +421,6 @@ class ContextualVectors:
         for sentence in sentences:
             hashed.update("\x1e".join(sentence).encode("utf-8", "replace") + b"\x1d")
         return hashed.hexdigest()
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / "contextual"
 
 
 # ------------------------------------------------------------------------------------------------ word vectors

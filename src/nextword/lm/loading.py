@@ -51,9 +51,11 @@ def load_language_model(run: RunFolder, device: str = "auto", precision: str = "
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
+    if "readout" in run.manifest.get("converted", {}).get("initialized", ()):
+        network.has_output_layer = False  # it has random weights, because the weights were saved without it
     longest = max((int(phase.batches.get("length", 0)) for phase in recipe.phases), default=0)
     network = quantize(network, precision).to(choose_device(device))
-    return wrap_network(network, tokenizer, name=str(run.path), longest=longest)
+    return wrap_network(network, tokenizer, name=run.name, longest=longest)
 
 
 def wrap_network(network: Network, tokenizer: Tokenizer, name: str = "", longest: int = 0) -> TextModel:

@@ -51,6 +51,8 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
             raise invalid("window", window, "has no room for a text and its special tokens.")
         self.context = self.room
         self.stride = 1
+        if not network.has_output_layer:
+            self.disable("score", "next", "fill")
 
     def why_not(self, ability: str) -> str:
         if ability == "generate":

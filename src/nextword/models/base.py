@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nextword.core import pytree
@@ -27,12 +27,12 @@ from nextword.core.errors import RunError, Unsupported, invalid
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.data.word_vectors import Vectors, read_words, vectors_for
 from nextword.models.framing import frame_texts, frames_for_task
+from nextword.models.storage import FILE, load_weights
 from nextword.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
-FILE = "model.safetensors"
 FrameMarks = tuple[Sequence[int], Sequence[int], Sequence[int]]  # ids before, between and after the texts of a frame
 
 
@@ -253,7 +253,7 @@ class Network(nn.Module):
     @classmethod
     def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Self:
         network = cls(config, vocabulary)
-        tensors, expected = load_file(str(folder / FILE)), network.state_dict()
+        tensors, expected = load_weights(folder / FILE), network.state_dict()
         wrong = [n for n in expected if n not in tensors or tensors[n].shape != expected[n].shape]
         wrong += [n for n in tensors if n not in expected]
         if wrong:

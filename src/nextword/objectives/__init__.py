@@ -26,6 +26,7 @@ OBJECTIVES = {
     "seq2seq": "nextword.objectives.seq2seq:Seq2SeqObjective",
     "cross_view_seq2seq": "nextword.objectives.seq2seq:CrossViewSeq2SeqObjective",
     "negative_sampling": "nextword.objectives.word_vectors:NegativeSamplingObjective",
+    "contrastive": "nextword.objectives.contrastive:ContrastiveObjective",
     "cooccurrence": "nextword.objectives.word_vectors:CooccurrenceObjective",
 }
 

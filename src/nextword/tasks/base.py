@@ -380,7 +380,7 @@ class Task(ABC, Generic[DataT, ExamplesT, PredictorT]):
             "overrides": {},
             "labels": data.labels,
             **vars(data.columns),
-            "source": str(run.path) if run else "",
+            "source": run.name if run else "",
             "scratch": scratch or run is None,
         }
         task = target(target.Config(**values))

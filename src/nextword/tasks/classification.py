@@ -366,7 +366,7 @@ class TextTask(Task[DataT, ExamplesT, PredictorT]):
     def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> Any:
         model, tokenizer = self.load_run(run, device, precision)
         length = int(run.recipe.phases[-1].batches.get("length", Bucketed.length))
-        return self.predictor(model, tokenizer, length, str(run.path))
+        return self.predictor(model, tokenizer, length, run.name)
 
     def predictor(self, model: Any, tokenizer: Tokenizer, length: int, name: str) -> Classifier:
         return Classifier(model, tokenizer, self, length, name)

@@ -37,6 +37,7 @@ from nextword.batching.examples import UNLABELED
 from nextword.batching.settings import require_count, require_number
 from nextword.batching.token_stream import tokenizer_hash
 from nextword.core.errors import DataError, InvalidSetting, NextwordError, Unsupported
+from nextword.core.io import cache_folder
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
 from nextword.data.conll import TaggedSentence
 from nextword.data.corpus import Corpus
@@ -311,7 +312,7 @@ def read_untagged(
     """
     settings = f"{VERSION} {corpus.fingerprint} {tokenizer_hash(tokenizer)} {letters} {most} {longest}"
     key = blake2b(settings.encode(), digest_size=16).hexdigest()
-    path = cache_folder() / f"{key}.npz"
+    path = cache_folder("sentences") / f"{key}.npz"
     arrays = _load_cache(path)
     if arrays is None:
         arrays = _split_corpus(corpus, tokenizer, letters, most, longest, progress)
@@ -325,10 +326,6 @@ def read_untagged(
         ids[words].astype(np.int64), starts, pooled, words=places, word_starts=starts, tags=zeros, letters=shared
     )
     return examples, key
-
-
-def cache_folder() -> Path:
-    return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / "sentences"
 
 
 def _load_cache(path: Path) -> dict[str, np.ndarray] | None:

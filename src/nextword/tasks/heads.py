@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import torch
 import torch.nn.functional as F
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
@@ -36,6 +36,7 @@ from nextword.core.types import Batch, Inputs, State
 from nextword.layers.recurrent import BiLSTM
 from nextword.models.base import Network
 from nextword.models.framing import SPREAD, combine
+from nextword.models.storage import load_weights
 
 if TYPE_CHECKING:
     from nextword.tasks.classification import TextHeadConfig
@@ -125,7 +126,7 @@ class ModelWithHead(Network):
 
     def load_head(self, folder: Path) -> None:
         """Replace the weights of the head by those in the folder."""
-        tensors, expected = load_file(str(folder / HEAD_FILE)), self._head_tensors()
+        tensors, expected = load_weights(folder / HEAD_FILE), self._head_tensors()
         if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in expected.items()}:
             raise RunError(
                 f"{folder / HEAD_FILE} does not match [task] of its recipe. One of the two was changed after training; "

@@ -434,7 +434,7 @@ class InContextLearning(WrittenLabels[LabeledRows, InContextClassifier]):
         from nextword.lm.loading import load_language_model
 
         prefix = (run.path / PROMPT_FILE).read_bytes().decode()  # bytes, because line ends must stay as they are
-        return InContextClassifier(load_language_model(run, str(device), precision), self, prefix, str(run.path))
+        return InContextClassifier(load_language_model(run, str(device), precision), self, prefix, run.name)
 
     def finish(
         self, model: InContextClassifier, run: RunFolder, device: torch.device
@@ -460,14 +460,14 @@ def _require_causal_lm(run: RunFolder) -> None:
     recipe = run.recipe
     if recipe.task is not None:
         raise RunError(
-            f"{run.path} is a run of a task, and in-context learning needs a language model. Use the run it was made "
+            f"{run.name} is a run of a task, and in-context learning needs a language model. Use the run it was made "
             f"from: --from {recipe.task.get('source') or 'RUN'}",
             path=run.path,
         )
     network = model_class(recipe.slug)
     if "generate" not in abilities(network, recipe.model) or network.is_conditional:
         raise Unsupported(
-            f"{run.path} is a run of {network.__name__}, which does not continue a prompt. Use a run of gpt2, gpt3, "
-            f"lstm or ngram, fine-tune this one, or try `nextword predict {run.path} FILE --labels A,B`.",
+            f"{run.name} is a run of {network.__name__}, which does not continue a prompt. Use a run of gpt2, gpt3, "
+            f"lstm or ngram, fine-tune this one, or try `nextword predict {run.name} FILE --labels A,B`.",
             ability="generate",
         )

@@ -217,8 +217,8 @@ def open_source(source: str | Path) -> RunFolder:
         raise RunError(
             f"{path} is a Hugging Face folder. Convert it first: nextword convert {path} runs/{path.name}", path=path
         )
-    run = RunFolder.open(path)
-    if not run.manifest.get("files", {}).keys() - {"recipe.toml", "tokenizer.json"}:
+    run = RunFolder.open(source)
+    if not run.has_model:
         raise RunError(f"{path} has no model yet. Resume it: nextword train --resume --out {path}", path=path)
     return run
 
@@ -342,7 +342,7 @@ def _resolve_fine_tuning(
         batches = dict(phase.batches)
         if longest:
             batches["length"] = min(int(batches.get("length", Bucketed.length)) or longest, longest)
-        init = "" if own_task.config.scratch or i else str(run.path)
+        init = "" if own_task.config.scratch or i else run.name
         phase = replace(phase, data=data, init_from=init, batches=batches, seed=phase.seed + SEED_STEP * i)
         phases.append(replace(phase, precision=_precision(phase, device, changes)))
     return _complete(recipe, own_task, run, tuple(phases), model)

@@ -90,7 +90,7 @@ def _unfinished_notes(runs: Sequence[str]) -> list[str]:
     return [
         f"{run} is not finished, so its latest checkpoint predicts. Resume it: nextword transfer --resume --out {run}"
         for run in runs
-        if not RunFolder(run).manifest.get("finished")
+        if not RunFolder.open(run).is_finished
     ]
 
 

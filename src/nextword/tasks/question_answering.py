@@ -513,7 +513,7 @@ class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
         layout = passage_layout(run.recipe.phases[-1].batches)
         best = run.manifest.get("result", {}).get("best", {})
         threshold = float(best.get("threshold", self.config.threshold))
-        return AnswerPredictor(model, tokenizer, self, layout, threshold, str(run.path))
+        return AnswerPredictor(model, tokenizer, self, layout, threshold, run.name)
 
     def predict_file(self, predictor: AnswerPredictor, request: PredictionRequest) -> FilePredictions:
         return predict_answers(predictor, request)

@@ -450,7 +450,7 @@ class Tagging(Task[Any, Any, Any]):
     def open(self, run: RunFolder, device: torch.device, precision: str = "fp32") -> WordTagger:
         model, tokenizer = self.load_run(run, device, precision)
         length = int(run.recipe.phases[-1].batches.get("length", 0))
-        return self.predictor(model, tokenizer, length, str(run.path))
+        return self.predictor(model, tokenizer, length, run.name)
 
     def predictor(self, model: ModelWithHead, tokenizer: Tokenizer, length: int, name: str) -> WordTagger:
         return WordTagger(model, tokenizer, self, length, name)

@@ -122,7 +122,7 @@ def _advise(unknown: UnknownWords, source: str, network: Network, data: Dataset)
             f"model and fine-tune that: nextword train RECIPE --data TEXTS {CHARACTER_TOKENIZER}"
         )
     can_adapt = has_word_rows(network) and not network.is_conditional
-    recipe = RunFolder(source).recipe if can_adapt and (Path(source) / "recipe.toml").is_file() else None
+    recipe = RunFolder.open(source).recipe if can_adapt else None
     if recipe is None or recipe.task is not None:
         return "use a run that was trained on similar texts, or one with a subword tokenizer"
     command = _adaptation_command(unknown, source, recipe, _training_text(data))

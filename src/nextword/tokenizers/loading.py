@@ -25,6 +25,7 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers
 
 from nextword.core.errors import MissingFile, NextwordError, bad_data, invalid
+from nextword.core.named_models import is_model_name, starter_folder
 from nextword.tokenizers.base import Tokenizer, check_version, header_of, read_json
 from nextword.tokenizers.characters import Bytes, Characters
 from nextword.tokenizers.ptb_words import OPTIONS, Lexicon
@@ -36,7 +37,7 @@ _PATTERNS = ("tokenizer.json", "*encoder*.json", "*vocab*.json", "*vocab*.txt", 
 
 def load_tokenizer(path: Path | str, sentinels: int = 0) -> Tokenizer:
     """Load the tokenizer in this file or folder. `sentinels` are added to a SentencePiece model (T5 has 100)."""
-    path = Path(path)
+    path = starter_folder(str(path)) if is_model_name(path) else Path(path)
     file = _find_in_folder(path) if path.is_dir() else path
     if not file.is_file():
         raise MissingFile(f"No tokenizer at {path}. Expected a tokenizer.json, or a folder with one.", path=path)

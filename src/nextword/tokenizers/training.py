@@ -17,7 +17,6 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -64,7 +63,7 @@ def train_tokenizer(spec: Mapping[str, Any], texts: Iterable[str], words: Sequen
     """
     if "load" in spec:
         _check_keys(spec, {"load", "sentinels"}, "with load")
-        return load_tokenizer(Path(spec["load"]), sentinels=spec.get("sentinels", 0))
+        return load_tokenizer(spec["load"], sentinels=spec.get("sentinels", 0))
     kind = spec.get("kind")
     if kind not in _OPTIONS:
         hint = f'Use one of {", ".join(_OPTIONS)}, or set load = "PATH" to use an existing tokenizer.'

@@ -13,7 +13,6 @@ things in two vocabularies.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -28,7 +27,7 @@ from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.models.framing import resize_embeddings
 from nextword.recipe import Phase, Recipe, recipe_names
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, is_run
 from nextword.tokenizers import fingerprint, vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
@@ -44,7 +43,7 @@ def check_initial_runs(recipe: Recipe) -> None:
     for phase in recipe.phases:
         if not phase.init_from:
             continue
-        if not (Path(phase.init_from) / "manifest.json").is_file():
+        if not is_run(phase.init_from):
             raise MissingFile(
                 f"Phase '{phase.name}' of {recipe.name} starts from the run {phase.init_from}, which does not exist. "
                 f"{_how_to_get(phase)}",
@@ -98,7 +97,7 @@ def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], 
         raise InvalidSetting(
             f"{where}: that run has another tokenizer ({_describe(run_tokenizer)}) than this recipe "
             f"({_describe(tokenizer)}), so the ids would mean other tokens. Use the run's tokenizer, with nothing else "
-            f'under [tokenizer]: load = "{run.path / "tokenizer.json"}".',
+            f'under [tokenizer]: load = "{run.name if run.is_installed else run.path / "tokenizer.json"}".',
             key="tokenizer",
         )
     slug = run.recipe.slug
