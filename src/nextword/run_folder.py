@@ -31,13 +31,26 @@ from torch import Tensor
 
 from nextword import __version__
 from nextword.core.errors import MissingFile, NextwordError, RunError
-from nextword.core.io import replace_nonfinite
+from nextword.core.io import check_json, parse_json, read_json, replace_nonfinite
 from nextword.core.named_models import STARTERS, is_model_name, starter_folder
 from nextword.recipe import Recipe, load_recipe, recipe_toml
 from nextword.tokenizers.base import Tokenizer
 
 FORMAT = 1
 INITIAL_FILES = ("recipe.toml", "tokenizer.json")  # the model's files come later
+REMEDY = "Restore it, or train again."
+MANIFEST = {  # the keys that reading relies on
+    "format": int,
+    "nextword": str | None,
+    "slug": str | None,
+    "recipe": str | None,
+    "commit": str | None,
+    "files": dict | None,
+    "finished": bool | None,
+    "parameters": int | None,
+    "converted": dict | None,
+    "result": dict | None,
+}
 MAPPED_SUFFIXES = (".ngram",)  # memory-mapped in milliseconds: reading all of it for a checksum would take seconds
 FULL_CHECKSUM_SIZE = 16 << 20  # bytes up to which they are read nevertheless
 CHECKSUM_SAMPLES = 256
@@ -118,11 +131,12 @@ class RunFolder:
                 path=self.path,
             )
         try:
-            manifest = json.loads(path.read_text(encoding="utf-8"))
-        except ValueError:
-            manifest = None
-        if not isinstance(manifest, dict) or not isinstance(manifest.get("format"), int):
-            raise RunError(f"{path} is damaged. Restore it, or train again.", path=path)
+            content = read_json(path, MANIFEST, remedy=REMEDY)
+            manifest = {key: value for key, value in content.items() if value is not None}
+            for name, sums in manifest.get("files", {}).items():
+                check_json({name: sums}, {name: list}, path, "in 'files', ", REMEDY)
+        except NextwordError as problem:
+            raise RunError(str(problem), path=path) from None
         return manifest
 
     @property
@@ -232,7 +246,7 @@ class RunFolder:
         try:
             # Cloned because tensors in the file are not aligned, and some CPUs sum differently depending on alignment.
             tensors = {name: t.clone() for name, t in load_file(str(folder / "state.safetensors")).items()}
-            return tensors, json.loads((folder / "state.json").read_text())
+            return tensors, read_json(folder / "state.json")
         except Exception as problem:
             raise RunError(f"{folder} cannot be read ({problem}). Train again.", path=folder) from None
 
@@ -249,8 +263,8 @@ class RunFolder:
         path = self.path / "log.jsonl"
         events = []
         for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-            with contextlib.suppress(ValueError):  # a kill may truncate the last line
-                events.append(json.loads(line))
+            with contextlib.suppress(NextwordError):  # a kill may truncate the last line
+                events.append(parse_json(line, path))
         return events
 
     def rewind_log(self, is_kept: Callable[[Mapping[str, Any]], bool]) -> None:

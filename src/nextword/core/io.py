@@ -2,6 +2,7 @@
 
 - Atomic writes: a file appears under its name only when it is complete.
 - Compressed files (.gz, .bz2, .xz, .zst): recognized by their first bytes when read, by their suffix when written.
+- JSON: one reader for every JSON file and line, with limits, that names the file and the place of a mistake.
 - Infinite numbers: a model may give a text probability 0 (maximum likelihood does), which costs ∞ nats. In memory that
   is math.inf. JSON has no infinity, so files hold null, and the count of `impossible` tokens next to it says what it
   means.
@@ -12,15 +13,18 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import json
 import lzma
 import math
 import os
+import re
 import shutil
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import IO, Any, cast
+from types import UnionType
+from typing import IO, Any, cast, get_args
 
 from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile, bad_data
 
@@ -157,6 +161,127 @@ def _zstandard(path: Path) -> Any:
         problem = f"{path} needs the package zstandard. Run pip install 'nextword[corpora]', or use .gz or .xz."
         raise MissingDependency(problem, package="zstandard") from None
     return zstandard
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+MAX_JSON_BYTES = 256 << 20  # of a file or a line; a vocabulary of ten million words fits
+MAX_JSON_DEPTH = 100  # objects and lists within each other
+JSON_TYPES = {
+    dict: "an object",
+    list: "a list",
+    str: "a string",
+    bool: "true or false",
+    int: "an integer",
+    float: "a number",
+    type(None): "null",
+}
+
+Types = Mapping[str, type | UnionType]  # key → type; a type that includes None: the key may be missing or null
+
+
+def read_json(path: Path, types: Types | None = None, remedy: str = "Restore it from a copy.") -> dict[str, Any]:
+    """Read a file with one JSON object; `types` are the keys that the caller relies on.
+
+    Raises MissingFile if the file cannot be read, and DataError with its path and line if its content is not as
+    described in `parse_json`, is no object, or lacks a key of `types`. `remedy` ends the message.
+    """
+    try:
+        if path.exists() and not path.is_file():  # reading a pipe could wait forever
+            raise MissingFile(f"{path} is not a file. {remedy}", path=path)
+        with path.open("rb") as file:
+            raw = file.read(MAX_JSON_BYTES + 1)
+    except OSError as error:
+        raise MissingFile(f"Cannot read {path}: {error.strerror}. {remedy}", path=path) from None
+    content = parse_json(raw, path, remedy=remedy)
+    if not isinstance(content, dict):
+        raise bad_data(path, f"expected a JSON object, got {json_type(content)}. {remedy}")
+    check_json(content, types or {}, path, remedy=remedy)
+    return content
+
+
+def parse_json(text: str | bytes, path: str | Path, line: int | None = None, remedy: str = "Correct it.") -> Any:
+    """Parse JSON that comes from `path`, or from one line of it.
+
+    Raises DataError if it is not UTF-8 or not JSON, has NaN or an infinity, a key twice in one object or half of a
+    surrogate pair, or is larger or nested more deeply than MAX_JSON_BYTES and MAX_JSON_DEPTH: other programs would
+    read something else, or this one would fail later, far from the file.
+    """
+    if len(text) > MAX_JSON_BYTES:
+        raise bad_data(path, f"more than {MAX_JSON_BYTES >> 20} MB of JSON, the limit. {remedy}", line)
+    try:
+        decoded = text.decode("utf-8-sig") if isinstance(text, bytes) else text
+        content = _DECODER.decode(decoded)
+        if _SURROGATE.search(decoded):
+            json.dumps(content, ensure_ascii=False).encode()
+    except UnicodeDecodeError as error:
+        at = line if line is not None else error.object.count(b"\n", 0, error.start) + 1
+        raise bad_data(path, f"not UTF-8 (byte {error.start:,}: {error.reason}). {remedy}", at) from None
+    except UnicodeEncodeError:
+        raise bad_data(
+            path, f"half of a surrogate pair (\\ud800 to \\udfff), which is no character. {remedy}", line
+        ) from None
+    except json.JSONDecodeError as error:
+        at = line if line is not None else error.lineno
+        raise bad_data(path, f"not JSON ({error.msg}, column {error.colno}). {remedy}", at) from None
+    except ValueError as error:  # of the functions below, or a number with thousands of digits
+        raise bad_data(path, f"not JSON ({error}). {remedy}", line) from None
+    except RecursionError:
+        raise _too_deep(path, line, remedy) from None
+    if decoded.count("[") + decoded.count("{") > MAX_JSON_DEPTH and _is_deeper(content, MAX_JSON_DEPTH):
+        raise _too_deep(path, line, remedy)
+    return content
+
+
+def check_json(content: Mapping[str, Any], types: Types, path: str | Path, where: str = "", remedy: str = "") -> None:
+    """Raise DataError unless the keys have these types; `where` names the object within the file."""
+    for key, expected in types.items():
+        value = content.get(key)
+        accepted = get_args(expected) or (expected,)
+        if isinstance(value, bool):
+            is_right = bool in accepted
+        else:
+            is_right = isinstance(value, expected) or (isinstance(value, int) and float in accepted)
+        if not is_right:
+            actual = json_type(value) if key in content else "nothing"
+            names = " or ".join(JSON_TYPES[kind] for kind in accepted if kind is not type(None))
+            raise bad_data(path, f"{where}{key!r} is {actual}; expected {names}. {remedy}".rstrip())
+
+
+def json_type(value: object) -> str:
+    """The type of a JSON value in words: "a list"."""
+    return JSON_TYPES[type(value)]
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        keys = [key for key, _ in pairs]
+        raise ValueError(f"the key {max(keys, key=keys.count)!r} twice in one object")
+    return content
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if not math.isfinite(value):
+        raise ValueError(f"the number {number} is too large, or none")
+    return value
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_float=_finite, parse_constant=_finite)
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")  # escaped; text that was read as UTF-8 cannot have one unescaped
+
+
+def _is_deeper(content: object, limit: int) -> bool:
+    level: list[Any] = [content]
+    for _ in range(limit):
+        parts = (value.values() if isinstance(value, dict) else value for value in level)
+        level = [part for values in parts for part in values if isinstance(part, (dict, list))]
+    return bool(level)
+
+
+def _too_deep(path: str | Path, line: int | None, remedy: str) -> DataError:
+    return bad_data(path, f"JSON nested more than {MAX_JSON_DEPTH} levels deep, the limit. {remedy}", line)
 
 
 # ------------------------------------------------------------------------------------------------ infinite numbers

@@ -1,9 +1,10 @@
-"""Infinite numbers are null in JSON and ∞ when printed; compressed and atomic files."""
+"""JSON is read within limits; infinite numbers are null in it and ∞ when printed; compressed and atomic files."""
 
 from __future__ import annotations
 
 import json
 import math
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,8 +12,11 @@ import pytest
 
 from nextword.core.errors import DataError, MissingFile
 from nextword.core.io import (
+    MAX_JSON_DEPTH,
     DecompressedFile,
     format_number,
+    parse_json,
+    read_json,
     replace_nonfinite,
     restore_infinities,
     write_atomically,
@@ -117,3 +121,73 @@ def test_decompressed_file_missing_or_truncated_raises(tmp_path: Path) -> None:
     with pytest.raises(DataError) as damaged:
         read_all(file)
     assert damaged.value.path == str(path)
+
+
+# ------------------------------------------------------------------------------------------------ JSON
+
+REFUSED = {
+    "nothing": b"",
+    "half an object": b'{"a": 1',
+    "not UTF-8": b'\n{"a": "caf\xe9"}',
+    "NaN": b'{"a": NaN}',
+    "an infinity": b'{"a": -Infinity}',
+    "a number beyond all floats": b'{"a": 1e999}',
+    "an integer of 5,000 digits": b'{"a": ' + b"9" * 5_000 + b"}",
+    "a key twice": b'{"b": [{"a": 1, "a": 2}]}',
+    "half of a surrogate pair": b'{"a": "\\ud83d"}',
+    "levels over the limit": b'{"a": ' * (MAX_JSON_DEPTH + 1) + b"1" + b"}" * (MAX_JSON_DEPTH + 1),
+    "levels beyond the stack": b"[" * 200_000 + b"]" * 200_000,
+    "levels that do not end": b'{"a":' * 200_000,
+    "a list": b"[1]",
+    "a string full of brackets": b'"' + b"[" * 200 + b'"',
+    "no key": b"{}",
+    "null": b'{"a": null}',
+    "a boolean for an integer": b'{"a": true}',
+}
+
+
+@pytest.mark.parametrize("content", REFUSED.values(), ids=REFUSED.keys())
+def test_json_file_that_cannot_be_used_is_a_data_error(content: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(content)
+    with pytest.raises(DataError) as caught:
+        read_json(path, {"a": int})
+    assert caught.value.path == str(path)
+
+
+def test_json_error_names_the_line() -> None:
+    for text, line in ((b'{\n"a" 1}', 2), (b'{\n\n"a": "\xff"}', 3)):
+        with pytest.raises(DataError) as caught:
+            parse_json(text, "a.json")
+        assert caught.value.line == line
+    with pytest.raises(DataError) as caught:
+        parse_json('{"a" 1}', "a.jsonl", 17)
+    assert caught.value.line == 17
+
+
+def test_json_within_the_limits_is_read(tmp_path: Path) -> None:
+    deep = "[" * MAX_JSON_DEPTH + "]" * MAX_JSON_DEPTH
+    assert parse_json(deep, "deep") == json.loads(deep)
+    path = tmp_path / "a.json"
+    path.write_bytes(b'\xef\xbb\xbf{"a": 1, "b": {"c": "\\ud83d\\ude00"}, "d": [[0.5]]}')
+    types = {"a": float, "b": dict | None, "d": list, "e": str | None}
+    assert read_json(path, types) == {"a": 1, "b": {"c": "\U0001f600"}, "d": [[0.5]]}
+
+
+def test_json_file_over_the_size_limit_is_refused_before_it_is_parsed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nextword.core.io.MAX_JSON_BYTES", 10)
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 123}')
+    assert read_json(path) == {"a": 123}
+    path.write_text('{"a": 1234}')
+    with pytest.raises(DataError):
+        read_json(path)
+
+
+def test_json_path_without_a_file_is_a_missing_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "none.json", tmp_path, tmp_path / "pipe"):
+        with pytest.raises(MissingFile):
+            read_json(path)
