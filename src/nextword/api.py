@@ -539,14 +539,15 @@ def predict(
 
     data        a list of examples: texts, pairs of texts, lists of words, or questions with their passages, as the task
                 needs them; or a table: a path, a frame, a dictionary of columns
-    labels      for a language model without a task head: labels to choose from (zero-shot)
+    labels      for a model without a task head: labels to choose from, by their probability or by sentence vectors
+                (zero-shot)
     text        columns of a table: `text` and `text_pair`; the default is those used in training
 
     To predict more than once, keep the model: `model = nextword.load(run)`, `model.predict(examples)`.
     """
     from nextword.data.tables import Columns
     from nextword.lm.base import TextModel
-    from nextword.tasks.in_context import TEMPLATE, ZeroShotClassifier
+    from nextword.tasks.in_context import zero_shot_class
     from nextword.tasks.predict import Prompt, predict_file
 
     if isinstance(labels, str):
@@ -554,7 +555,7 @@ def predict(
     if isinstance(data, (list, tuple)):
         model: Any = run if isinstance(run, TextModel) else load(run, device, precision)
         if labels:
-            model = ZeroShotClassifier(model, list(labels), TEMPLATE, False, model.name, [])
+            model = zero_shot_class(model)(model, list(labels), name=model.name)
         return Predictions(model.predict(data), data)
     path = run.name if isinstance(run, TextModel) else _path("run", run)
     done = predict_file(

@@ -86,7 +86,7 @@ def predict(
     labels, scores are printed, too. In plain lines, a tab separates the two texts of a pair. A tagger reads one
     sentence or one word per line. Question answering reads the columns question and context; multiple choice reads
     context, question, choice0, choice1 and so on. With --labels or --examples, a language model without a task head
-    chooses the most likely label (zero-shot or few-shot).
+    chooses the most likely label, and a model of sentence vectors the nearest one (zero-shot or few-shot).
 
     [dim]Examples[/]
       nextword predict runs/bert-reviews new.csv --out labeled.csv
@@ -98,6 +98,7 @@ def predict(
       echo "Ekeus heads for Baghdad." | nextword predict runs/ner
       nextword predict runs/squad dev-v1.1.json --out predictions.json
       nextword predict runs/gpt2 news.csv --labels "sports,politics,weather"
+      nextword predict minilm news.csv --labels "sports,politics,weather"
       nextword predict runs/gpt2 r.csv --labels good,bad --template "The film was {label}."
       nextword predict runs/gpt2 news.csv --examples labeled.csv --shots 16
     """

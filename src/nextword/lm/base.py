@@ -254,7 +254,7 @@ class TextModel:
         if ability == "predict":
             return f"{run} has no task head, so it predicts no labels. Fine-tune it first (`nextword transfer`)."
         if not self.network.has_output_layer and ability in ("score", "next", "fill", "generate"):
-            return f"The weights of {self.name or 'this run'} came without an output layer, so it predicts no words."
+            return f"{run} has no trained output layer, so it predicts no words. It can embed texts."
         return f"{run} cannot {ability}. It can {', '.join(sorted(self.can)) or 'do nothing'}."
 
     # -------------------------------------------------------------------------------------------- score

@@ -11,6 +11,7 @@ likely anyway gain nothing. Probabilities are the softmax of the scores.
     bidirectional                  the same as a pseudo-likelihood: each token masked in turn
     fills blanks (T5)              log p(label) where a sentinel stands in the template
     source to target               log p(label) as the target of the text and the template's beginning
+    embeds texts, predicts none    the cosine of the text's vector and the label's (`NearestLabelClassifier`)
 
 With solved examples before the text, each in the same template, a model may infer the task from its prompt (few-shot
 learning, Brown et al. 2020):
@@ -72,6 +73,7 @@ PAIR_TEMPLATE = "{text}\nquestion: {second}\nanswer: {label}"
 NUMBER_TEMPLATE, PAIR_NUMBER_TEMPLATE = "{text}\nscore: {label}", "{text}\n{second}\nscore: {label}"
 LABEL, TEXT, SECOND = "{label}", "{text}", "{second}"
 SEPARATOR = "\n\n"  # between examples
+COSINE_TEMPERATURE = 0.05  # as in contrastive training (objectives/contrastive.py)
 PROMPT_FILE = "prompt.txt"
 PHASE_KIND = "prompt"  # of a phase in which nothing is trained
 AT_ONCE = 128  # texts
@@ -92,6 +94,7 @@ class ZeroShotClassifier(TextModel):
 
     can_average = True
     option_names = ("--labels", "--template")  # what errors call the labels and the template
+    needs = "score"  # the ability of the language model that this class uses
 
     def __init__(
         self,
@@ -109,11 +112,11 @@ class ZeroShotClassifier(TextModel):
                 key="labels",
                 value=labels,
             )
-        if "score" not in lm.can:
+        if self.needs not in lm.can:
             raise Unsupported(
-                f"{name or 'This run'} gives no probabilities, so it cannot score labels. Use a language model, or "
-                "fine-tune this run on labeled texts (`nextword transfer`).",
-                ability="score",
+                f"{name or 'This run'} gives neither probabilities nor vectors of texts, so it cannot choose labels. "
+                "Use a language model, or fine-tune this run on labeled texts (`nextword transfer`).",
+                ability=self.needs,
             )
         self.network, self.tokenizer, self.parameters = lm.network, lm.tokenizer, lm.parameters
         self.lm, self.name, self.calibrate, self.label_words = lm, name, calibrate, words
@@ -209,6 +212,66 @@ class ZeroShotClassifier(TextModel):
                 "what follows {label} in the template needs a space before it)"
             )
         return notes
+
+
+class NearestLabelClassifier(ZeroShotClassifier):
+    """A model of sentence vectors as a classifier: the label whose vector has the largest cosine with the text's.
+
+    The vector of a label is that of the template with the label in it and without a text. With solved examples it is
+    the mean of that vector and theirs.
+    """
+
+    needs = "embed"
+
+    def __init__(
+        self,
+        lm: Any,
+        labels: Sequence[str],
+        template: str = TEMPLATE,
+        calibrate: bool = False,
+        name: str = "",
+        solved: Solved = (),
+    ) -> None:
+        super().__init__(lm, labels, template, calibrate, name)
+        if self.is_pair:
+            problem = f"asks about two texts, and {name or 'this run'} compares vectors of single texts."
+            raise invalid(self.option_names[1], template, f"{problem} Leave {SECOND} out.")
+        if calibrate:
+            raise invalid("--calibrate", True, "corrects probabilities, and this run compares vectors. Leave it out.")
+        of_labels = self._vectors([f"{self.render('')} {label}{self.after}" for label in self.label_words])
+        of_examples = self._vectors([self.render_text(example) for example, _ in solved])
+        means = [
+            np.mean([vector, *of_examples[[gold == label for _, gold in solved]]], axis=0)
+            for label, vector in zip(self.label_words, of_labels, strict=True)
+        ]
+        self.label_vectors = _normalize(np.stack(means))
+
+    def scores(self, examples: Sequence[Example]) -> np.ndarray:
+        """(texts, labels): cosines, divided by the temperature of contrastive training, which makes them logits."""
+        vectors = self._vectors([self.render_text(example) for example in examples])
+        return np.asarray(vectors @ self.label_vectors.T / COSINE_TEMPERATURE)
+
+    def render_text(self, example: Example) -> str:
+        """The text alone: the template belongs to the labels."""
+        self.render(example)  # raises unless it is one text
+        return str(example) if isinstance(example, str) else example[0]
+
+    def notes_on(self, examples: Sequence[Example]) -> list[str]:
+        return []  # a long text is read in windows, and its vector is the mean of theirs
+
+    def _vectors(self, texts: Sequence[str]) -> np.ndarray:
+        """(texts, width), each of length 1."""
+        vectors: np.ndarray = self.lm.embed(list(texts)).numpy() if texts else np.zeros((0, self.lm.network.widths[-1]))
+        return _normalize(vectors)
+
+
+def _normalize(vectors: np.ndarray) -> np.ndarray:
+    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12))
+
+
+def zero_shot_class(lm: TextModel) -> type[ZeroShotClassifier]:
+    """How this model chooses among labels: by their probabilities if it has any, else by the nearest vector."""
+    return NearestLabelClassifier if "score" not in lm.can and "embed" in lm.can else ZeroShotClassifier
 
 
 def _split_template(template: str, name: str) -> tuple[str, str]:

@@ -21,7 +21,7 @@ from nextword.lm.loading import load
 from nextword.run_folder import RunFolder
 from nextword.tasks.classification import AveragedClassifier
 from nextword.tasks.datasets.base import bad_data
-from nextword.tasks.in_context import SECOND, TEMPLATE, ZeroShotClassifier, draw_shots
+from nextword.tasks.in_context import SECOND, TEMPLATE, NearestLabelClassifier, draw_shots, zero_shot_class
 from nextword.tasks.prediction_files import FilePredictions, PredictionRequest, Progress, predict_table
 
 
@@ -116,9 +116,13 @@ def _predict_prompted(model: TextModel, run: str, prompt: Prompt, request: Predi
         shots = draw_shots(texts, gold, prompt.shots, prompt.seed)
         counts = ", ".join(f"{sum(label == name for _, label in shots)} of {name!r}" for name in labels)
         notes.append(f"{len(shots)} examples of {prompt.examples} precede every text ({counts})")
-    classifier = ZeroShotClassifier(model, labels, prompt.template or TEMPLATE, prompt.is_calibrated, run, shots)
+    template = prompt.template or TEMPLATE
+    cls = zero_shot_class(model)
+    classifier = cls(model, labels, template, prompt.is_calibrated, run, shots)
     label_column = next((name for name in table.header if name.lower() in LABEL_NAMES), "")
-    predictions = predict_table(classifier, request, table, label_column, "not among --labels")
+    calibrate = "" if prompt.is_calibrated or cls is NearestLabelClassifier else "--calibrate, "
+    advice = f"Try {calibrate}other words for the labels, or --examples"
+    predictions = predict_table(classifier, request, table, label_column, "not among --labels", advice)
     return replace(predictions, run=run, notes=[*notes, *predictions.notes])
 
 

@@ -31,6 +31,7 @@ from nextword.tasks.unknown_words import unknown_word_notes
 
 TABLES = (".csv", ".tsv", ".jsonl")
 MAX_NAMED = 5  # labels or tags in a note
+MIN_ROWS_OF_ONE_LABEL = 5  # rows that must agree before predicting a single label is suspicious
 Progress = Callable[[int, int], None]
 Record = dict[str, Any]
 
@@ -101,8 +102,10 @@ def predict_table(
     table: Table,
     label_column: str,
     unknown_labels: str = "not seen in training",
+    advice: str = "The model may not have learned the task: compare its dev scores with the baselines in its report",
 ) -> FilePredictions:
-    """`unknown_labels` says what is wrong with a label that the model cannot predict."""
+    """`unknown_labels` says what is wrong with a label that the model cannot predict, `advice` what may help if it
+    predicts the same label everywhere."""
     suffix = request.suffix(TABLES, ".csv")
     require_unique_columns(table, request.output)
     columns = _choose_columns(table, model, request.columns)
@@ -112,6 +115,7 @@ def predict_table(
     notes += [f"{note}: predictions rest on the other words" for note in unknown]
     texts: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
     predictions = model.predict(texts, request.progress, notes)
+    notes += _same_label_notes(predictions, advice)
     scores, more = _score_texts(model, table, predictions, label_column, unknown_labels)
     notes += more
     labels, content = list(model.task.config.labels), ""
@@ -122,6 +126,14 @@ def predict_table(
     records = [_text_record(prediction) for prediction in predictions]
     summary, gold = f"{len(predictions):,} predictions", f"the column '{label_column}'"
     return FilePredictions(content, records, summary, labels, scores, gold, notes)
+
+
+def _same_label_notes(predictions: Sequence[Prediction], advice: str) -> list[str]:
+    """A note if every row got the same label, although there are rows enough to expect others."""
+    labels = {prediction.label for prediction in predictions if prediction.value is None}
+    if len(labels) != 1 or len(predictions) < MIN_ROWS_OF_ONE_LABEL:
+        return []
+    return [f"all {len(predictions):,} rows got the label '{labels.pop()}'. {advice}"]
 
 
 def _text_record(prediction: Prediction) -> Record:

@@ -41,6 +41,7 @@ UNSPACED_SCRIPT = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff]"
 )  # Thai, Lao, Burmese, Khmer, kana, Han
 CHARACTER_TOKENIZER = "--set \"tokenizer={kind='characters'}\""
+SUBWORD_TOKENIZER = "--set \"tokenizer={kind='bpe',size=8000}\""
 NEW_VOCABULARY = "--set \"tokenizer={kind='lexicon',size=60000}\""
 
 
@@ -125,8 +126,19 @@ def _advise(unknown: UnknownWords, source: str, network: Network, data: Dataset)
     recipe = RunFolder.open(source).recipe if can_adapt else None
     if recipe is None or recipe.task is not None:
         return "use a run that was trained on similar texts, or one with a subword tokenizer"
+    if _was_trained_on(recipe, data):
+        return (
+            "the run was trained on these very texts, so its vocabulary is too small for them. Train it with subwords: "
+            f"nextword train {shlex.quote(f'{source}/recipe.toml')} --data {_training_text(data)} {SUBWORD_TOKENIZER}"
+        )
     command = _adaptation_command(unknown, source, recipe, _training_text(data))
     return f"first train the language model on these texts and their words, then fine-tune that: {command}"
+
+
+def _was_trained_on(recipe: Recipe, data: Dataset) -> bool:
+    """Whether the language model's training text is this data set, or a column of it."""
+    sources = {part for phase in recipe.phases for part in (phase.data, phase.data.rpartition(":")[0]) if part}
+    return Path(data.name).resolve() in {Path(source).resolve() for source in sources}
 
 
 def _training_text(data: Dataset) -> str:

@@ -14,10 +14,12 @@ import torch
 import nextword
 from nextword.core.errors import InvalidSetting, NextwordError, Unsupported
 from nextword.core.types import Score
+from nextword.data.tables import read_table
 from nextword.lm.base import TextModel
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models.t5 import T5, T5Config
-from nextword.tasks.in_context import ZeroShotClassifier, draw_shots, softmax
+from nextword.tasks.in_context import NearestLabelClassifier, ZeroShotClassifier, draw_shots, softmax, zero_shot_class
+from nextword.tasks.prediction_files import PredictionRequest, predict_table
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.training import train_tokenizer
 from tests.support.tiny_transfer import FILLER, make_run
@@ -221,3 +223,62 @@ def test_predict_notes_few_shot_examples_that_exceed_the_window(tmp_path: Path) 
     solved = [("the old king went far to the house", "red")] * 8
     ZeroShotClassifier(lm, LABELS, "{text} it is {label}", solved=solved).predict(["a river"], notes=notes)
     assert any("without the first examples" in note for note in notes)
+
+
+# ------------------------------------------------------------------------------------------------ sentence vectors
+
+
+class Embedder(TextModel):
+    """A model that embeds and does not score: one dimension per word of a list."""
+
+    words = ("red", "blue", "fire", "sea")
+    tokenizer, parameters, name = BYTES, 0, "embedder"
+    network = SimpleNamespace(has_output_layer=False, widths=[4], is_open_vocabulary=True, max_characters=0)
+
+    def __init__(self) -> None:
+        """No network: `embed` counts words."""
+
+    def embed(self, texts: Any, layer: Any = -1, pooling: str = "mean") -> torch.Tensor:
+        return torch.tensor([[float(text.count(word)) for word in self.words] for text in texts])
+
+
+def test_a_model_of_vectors_chooses_the_label_with_the_largest_cosine() -> None:
+    lm = Embedder()
+    classifier = zero_shot_class(lm)(lm, ["red", "blue"])
+    assert isinstance(classifier, NearestLabelClassifier)
+    first, second = classifier.predict(["red and red and blue", "blue"])
+    assert [first.label, second.label] == ["red", "blue"]
+    logits = np.array([2, 1]) / math.sqrt(5) / 0.05
+    assert list(first.probabilities.values()) == pytest.approx(list(np.exp(logits) / np.exp(logits).sum()))
+
+
+def test_examples_move_the_vector_of_their_label() -> None:
+    lm = Embedder()
+    assert NearestLabelClassifier(lm, ["red", "blue"]).scores(["sea"]).tolist() == [[0, 0]]
+    shown = NearestLabelClassifier(lm, ["red", "blue"], solved=[("sea", "blue"), ("fire", "red"), ("fire", "red")])
+    assert shown.scores(["sea"])[0] == pytest.approx([0, math.sqrt(0.5) / 0.05])
+    assert shown.scores(["fire"])[0] == pytest.approx([2 / math.sqrt(5) / 0.05, 0])
+
+
+def test_a_model_with_probabilities_scores_labels_by_them() -> None:
+    assert zero_shot_class(Fixed(lambda *_: 1.0)) is ZeroShotClassifier
+
+
+@pytest.mark.parametrize("settings", [{"calibrate": True}, {"template": "{text} {second} {label}"}])
+def test_vectors_cannot_be_calibrated_or_compare_pairs(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSetting):
+        NearestLabelClassifier(Embedder(), ["red", "blue"], **settings)
+
+
+def test_predict_says_that_every_row_got_one_label(tmp_path: Path) -> None:
+    file = tmp_path / "new.txt"
+    file.write_text("red sea\nred\nred fire\nred red\nred\n")
+    table = read_table(str(file), lambda cells: False)
+    classifier = NearestLabelClassifier(Embedder(), ["red", "blue"])
+    notes = predict_table(classifier, PredictionRequest(str(file)), table, "").notes
+    assert any("all 5 rows" in note and "'red'" in note for note in notes)
+    file.write_text("red sea\nred\nblue fire\nred red\nred\n")
+    table = read_table(str(file), lambda cells: False)
+    assert not any(
+        "rows got" in note for note in predict_table(classifier, PredictionRequest(str(file)), table, "").notes
+    )

@@ -120,6 +120,19 @@ def test_note_gives_the_command_that_adapts_the_language_model(tmp_path: Path) -
     )
 
 
+def test_run_trained_on_these_texts_is_advised_to_use_subwords(tmp_path: Path) -> None:
+    """The advice to train on these texts would repeat what the user has done."""
+    data = write_unknown_words(tmp_path)
+    run = Path(make_run(tmp_path / "lstm", "lstm"))
+    recipe = run / "recipe.toml"
+    for source in (data, f"{data}:review"):
+        lines = [f'data = "{source}"' if "data =" in line else line for line in recipe.read_text().splitlines()]
+        recipe.write_text("\n".join(lines) + "\n")
+        (note,) = list_notes("bert/finetune", str(run), str(data))
+        assert note.endswith("--set \"tokenizer={kind='bpe',size=8000}\"")
+        assert "init_from" not in note
+
+
 def test_scripts_without_spaces_are_advised_to_use_characters(tmp_path: Path) -> None:
     """Without spaces, words are clauses, which a larger vocabulary would not cover either."""
     rows = [("这家餐厅很好吃，服务热情", "a"), ("这家餐厅太差了，服务冷淡", "b")]
