@@ -255,7 +255,7 @@ class TextModel:
             return f"{run} has no task head, so it predicts no labels. Fine-tune it first (`nextword transfer`)."
         if not self.network.has_output_layer and ability in ("score", "next", "fill", "generate"):
             return f"{run} has no trained output layer, so it predicts no words. It can embed texts."
-        return f"{run} cannot {ability}. It can {', '.join(sorted(self.can)) or 'do nothing'}."
+        return f"{run} does not support {ability!r}. It supports {', '.join(sorted(self.can)) or 'nothing'}."
 
     # -------------------------------------------------------------------------------------------- score
 

@@ -443,6 +443,6 @@ class WordVectorModel(EmbeddingMixin):
         if ability == "predict":
             return super().why_not(ability)
         return (
-            f"{self.name or 'This run'} has word vectors and no probabilities, so it cannot {ability}. Use `nextword "
-            "embed`, as in `nextword embed RUN --nearest WORD`."
+            f"{self.name or 'This run'} has word vectors and no probabilities, so it does not support "
+            f"{ability!r}. Use `nextword embed`, as in `nextword embed RUN --nearest WORD`."
         )

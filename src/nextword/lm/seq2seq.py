@@ -101,12 +101,12 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
             return f"{type(self.network).__name__} has no attention that could be shown."
         if self.fills_spans:
             return (
-                f"This model fills all blanks of a text at once and cannot {ability}. Use `nextword generate RUN "
-                '"The ___ sat on the ___."`, with --beam 5 --n-best 5 for several.'
+                f"This model fills all blanks of a text at once and does not support {ability!r}. Use `nextword "
+                'generate RUN "The ___ sat on the ___."`, with --beam 5 --n-best 5 for several.'
             )
         return (
-            f"This model generates a text from a source, such as a translation, and cannot {ability}. Use `nextword "
-            "generate RUN SOURCE`, or a model that reads plain text."
+            f"This model generates a text from a source, such as a translation, and does not support "
+            f"{ability!r}. Use `nextword generate RUN SOURCE`, or a model that reads plain text."
         )
 
     # -------------------------------------------------------------------------------------------- score

@@ -57,6 +57,10 @@ class Objective(ABC, Generic[Text]):
         """Yield one pass over held-out text, the same at every validation."""
         raise Unsupported(f"{type(self).__name__} has no validation batches.", ability="validation")
 
+    def notes(self, text: Text) -> list[str]:
+        """What the user should know about this training data before the first step, such as examples left out."""
+        return []
+
     def limit_shapes(self) -> None:
         """Make batches of few distinct shapes, because each shape is recorded once. For `recordable` objectives."""
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from nextword.batching.examples import UNLABELED
-from nextword.batching.seq2seq import Pairs, PairsAndSources, Sequences, alternate_batches
+from nextword.batching.seq2seq import Mixture, Pairs, PairsAndSources, Sequences, alternate_batches
 from nextword.batching.settings import require_choice, require_number
 from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import IGNORE, Batch, Inputs, Loss, State
@@ -79,6 +79,14 @@ class Seq2SeqObjective(Objective[Any]):
 
     def validation_batches(self, text: Pairs) -> Iterator[Batch]:
         return self.layout.validation_batches(text)
+
+    def notes(self, text: Pairs | Mixture) -> list[str]:
+        """How many pairs are left out. A mixture has no fixed number of examples."""
+        dropped = len(text) - len(self.layout.fitting(text)) if isinstance(text, Pairs) else 0
+        if not dropped:
+            return []
+        limit = f"{self.length} tokens on a side (batches.length)"
+        return [f"{dropped:,} of {len(text):,} pairs are not trained on, because they have more than {limit}"]
 
     def loss(self, network: Any, batch: Batch, state: State) -> Loss:
         if self.scheduled_sampling and network.training:
@@ -146,6 +154,9 @@ class CrossViewSeq2SeqObjective(Seq2SeqObjective):
         if isinstance(text, PairsAndSources):
             return 2 * super().batches_per_epoch(text.pairs)
         return super().batches_per_epoch(text)
+
+    def notes(self, text: Pairs | Mixture | PairsAndSources) -> list[str]:
+        return super().notes(text.pairs if isinstance(text, PairsAndSources) else text)
 
     def batches(self, text: Pairs | PairsAndSources, seed: int, step: int) -> Iterator[Batch]:
         if isinstance(text, PairsAndSources):

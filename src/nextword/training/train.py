@@ -189,7 +189,8 @@ def _run_and_log(run: RunFolder, jobs: list[Job], tokenizer: Tokenizer) -> Itera
         notes = load_initial_weights(job, tokenizer) if job.phase.init_from else ()
         for event in PHASES[job.phase.kind](job):
             if event.kind == BEGIN and notes:
-                event = dataclasses.replace(event, values={**event.values, "notes": list(notes)})
+                all_notes = [*notes, *event.values.get("notes", ())]
+                event = dataclasses.replace(event, values={**event.values, "notes": all_notes})
             run.log({"index": job.index, **event.as_line()})
             yield event
             if event.is_interrupted:

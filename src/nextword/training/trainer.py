@@ -270,6 +270,7 @@ class Trainer:
 
     def describe(self) -> dict[str, Any]:
         """Values of the BEGIN event."""
+        notes = self.objective.notes(self.train_data)
         return {
             "parameters": sum(p.numel() for p in self.network.parameters()),
             "tokens": len(self.train_data.ids),
@@ -278,6 +279,7 @@ class Trainer:
             "seed": self.phase.seed,
             "device": str(self.device),
             "threads": torch.get_num_threads(),
+            **({"notes": notes} if notes else {}),
         }
 
     def measure(self) -> dict[str, Any]:
