@@ -209,6 +209,13 @@ class Run:
         model: TextModel = load(self.path, device, precision)
         return model
 
+    def verify(self) -> None:
+        """Read every file to its end and compare it with its checksum; RunError if one was changed or is missing.
+
+        Opening a model does the same, except for large n-gram files that were verified before and look unchanged.
+        """
+        self.folder.verify(again=True)
+
     def summary(self) -> dict[str, Any]:
         """The facts as one dictionary, as in `nextword runs --json`."""
         from nextword.model_card import last_evaluation

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from nextword import __version__
 from nextword.core.errors import MissingFile, NextwordError, RunError
-from nextword.core.io import check_json, parse_json, read_json, replace_nonfinite
+from nextword.core.io import check_json, forget, parse_json, read_json, remembered, replace_nonfinite
 from nextword.core.named_models import STARTERS, is_model_name, starter_folder
 from nextword.recipe import Recipe, load_recipe, recipe_toml
 from nextword.tokenizers.base import Tokenizer
@@ -51,9 +51,7 @@ MANIFEST = {  # the keys that reading relies on
     "converted": dict | None,
     "result": dict | None,
 }
-MAPPED_SUFFIXES = (".ngram",)  # memory-mapped in milliseconds: reading all of it for a checksum would take seconds
-FULL_CHECKSUM_SIZE = 16 << 20  # bytes up to which they are read nevertheless
-CHECKSUM_SAMPLES = 256
+MAPPED_SUFFIXES = (".ngram",)  # memory-mapped in milliseconds: reading all of it for a checksum takes seconds
 
 
 class RunFolder:
@@ -173,14 +171,19 @@ class RunFolder:
         files.update({name: [checksum(self.path / name)] for name in names})
         self._write_manifest({**manifest, **facts, "files": files})
 
-    def verify(self, *names: str) -> None:
-        """Raise an error unless every file of the manifest, or each of these, is there and unchanged."""
+    def verify(self, *names: str, again: bool = False) -> None:
+        """Raise an error unless every file of the manifest, or each of these, is there and unchanged.
+
+        `again`: read every file to its end, even if its checksum is remembered.
+        """
         for name, checksums in self.manifest.get("files", {}).items():
             if names and name not in names:
                 continue
             path = self.path / name
             if not path.is_file():
                 raise RunError(f"{path} is missing. Restore it, or train again.", path=path)
+            if again:
+                forget(path)
             if checksum(path) not in checksums:
                 raise RunError(
                     f"{path} was changed or truncated after training: its checksum differs. Restore it or train again.",
@@ -311,16 +314,13 @@ def _installed_folder(name: str) -> Path:
 
 
 def checksum(path: Path) -> str:
-    """SHA-256 of all bytes; of a large memory-mapped file, of its size and of samples spread over it."""
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        if path.suffix not in MAPPED_SUFFIXES or size < FULL_CHECKSUM_SIZE:
+    """SHA-256 of all bytes; of a large memory-mapped file, remembered until the file changes."""
+
+    def compute() -> str:
+        with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-        digest = hashlib.sha256(str(size).encode())
-        for i in range(CHECKSUM_SAMPLES + 1):
-            file.seek((size - 4096) * i // CHECKSUM_SAMPLES)
-            digest.update(file.read(4096))
-        return "sampled " + digest.hexdigest()
+
+    return remembered(path, "sha256", compute) if path.suffix in MAPPED_SUFFIXES else compute()
 
 
 def replace_file(source: Path, target: Path) -> None:

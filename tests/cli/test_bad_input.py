@@ -17,11 +17,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from nextword import run_folder as checkpoint
+from nextword.cli import app
 from nextword.run_folder import RunFolder
 
-from .conftest import QUICK, Cli, contents, environment
+from .conftest import QUICK, Cli, contents, environment, sentences
 
 TRAIN = ("train", "lstm/tiny")
 
@@ -366,3 +368,21 @@ def test_full_tmpfs_keeps_the_last_good_state(text: Path, tmp_path: Path) -> Non
     assert "disk is full" in done.stderr
     assert "code 1" in done.stderr
     assert json.loads(done.stdout)["bits_per_byte"] > 0
+
+
+def test_runs_verify_reports_the_changed_run_and_fails(cli: Cli, here: Path) -> None:
+    text = here / "text.txt"
+    text.write_text("\n".join(sentences(600)))
+    for name in ("good", "bad"):
+        cli("train", "ngram/kn5", "--data", text, "--out", here / "all" / name)
+    verify = ["runs", "--folder", str(here / "all"), "--verify"]
+    assert "good" in cli(*verify).stdout
+    path = here / "all" / "bad" / "model.json"
+    path.write_text(path.read_text() + " ")
+    listed = CliRunner().invoke(app, verify)
+    assert listed.exit_code == 1
+    assert "good" in listed.stdout
+    assert "model.json" in listed.output
+    assert "model.json" in cli("runs", here / "all" / "bad", "--verify", fails=True).stderr
+    cli("runs", here / "all" / "good", "--verify")
+    cli("runs", here / "all" / "bad")

@@ -7,11 +7,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.ngrams.layouts import open_file
+from nextword.ngrams.layouts import Layout, open_layout
 from nextword.ngrams.trie import NONE, Trie
 from nextword.ngrams.trie_layout import (
     NOTED,
-    TrieLayout,
     encode_losslessly,
     high_length,
     low_bits,
@@ -28,10 +27,10 @@ from tests.support.reference_ngrams import assert_sound, log_prob
 SIZE = 9
 
 
-def compact(trie: Trie, bits: int = 0) -> TrieLayout:
+def compact(trie: Trie, bits: int = 0) -> Layout:
     with tempfile.TemporaryDirectory() as folder:
         write_trie_layout(trie, Path(folder, "model"), bits)
-        return TrieLayout(open_file(Path(folder, "model")))
+        return open_layout(Path(folder, "model"))
 
 
 def expected(trie: Trie, ids: list[int]) -> list[float]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import subprocess
@@ -117,6 +118,32 @@ def test_a_changed_or_missing_file_is_noticed(run: RunFolder) -> None:
         run.verify()
     path.unlink()
     with pytest.raises(RunError, match=r"model\.bin"):
+        run.verify()
+
+
+def test_any_changed_byte_of_a_large_mapped_file_is_noticed(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its checksum is remembered, until the file changes or every file is to be read again."""
+    monkeypatch.setattr("nextword.core.io.SETTLED", -10.0)
+    size = 17 << 20
+    run.save_model(saver("x" * size, "model.ngram"))
+    run.verify()
+    reads = 0
+    digest = hashlib.file_digest
+
+    def count(file: Any, name: str) -> Any:
+        nonlocal reads
+        reads += file.name.endswith(".ngram")
+        return digest(file, name)
+
+    monkeypatch.setattr("hashlib.file_digest", count)
+    run.verify()
+    assert reads == 0
+    run.verify(again=True)
+    assert reads == 1
+    with (run.path / "model.ngram").open("r+b") as file:
+        file.seek(size // 3)
+        file.write(b"y")
+    with pytest.raises(RunError, match=r"model\.ngram"):
         run.verify()
 
 

@@ -18,6 +18,9 @@ RESULT_KEYS = ("slug", "recipe", "data", "split", "bits_per_byte", "word_perplex
 def runs(
     run: Annotated[str, typer.Argument(metavar="[RUN]", help="Show one run in detail.", show_default=False)] = "",
     folder: Annotated[Path, typer.Option("--folder", help="Folder to search for runs.")] = Path("runs"),
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Read every file to its end and compare it with its checksum.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """List runs: model, data, results, size and status; or show one run with its model card.
@@ -25,24 +28,29 @@ def runs(
     [dim]Examples[/]
       nextword runs
       nextword runs runs/lstm-tiny
+      nextword runs --verify
     """
     import nextword
 
     if run:
-        _show_run(Path(run), json)
+        _show_run(Path(run), verify, json)
         return
-    rows = [_summarize_or_explain(run.path) for run in nextword.runs(folder)]
+    rows = [_summarize_or_explain(run.path, verify) for run in nextword.runs(folder)]
     if json:
         emit_json(rows)
     elif rows:
         _print_runs(rows)
     else:
         print_line(f"No runs in {escape(str(folder))}. Train one: [bold]nextword train lstm/tiny[/]")
+    if verify and any("error" in row for row in rows):
+        raise typer.Exit(1)
 
 
-def _show_run(path: Path, json: bool) -> None:
+def _show_run(path: Path, verify: bool, json: bool) -> None:
     from nextword.results import Run
 
+    if verify:
+        Run(path).verify()
     summary = Run(path).summary()
     if json:
         emit_json(summary)
@@ -86,12 +94,14 @@ def _main_metric(metrics: Mapping[str, float]) -> str:
     return "".join(f" · {name} {100 * value:.1f}" for name, value in list(metrics.items())[:1])
 
 
-def _summarize_or_explain(path: Path) -> dict[str, Any]:
+def _summarize_or_explain(path: Path, verify: bool) -> dict[str, Any]:
     """An unreadable folder must not hide the others: it has a row, and its error."""
     from nextword.core.errors import NextwordError
     from nextword.results import Run
 
     try:
+        if verify:
+            Run(path).verify()
         return Run(path).summary()
     except NextwordError as error:
         unknown = {"size": 0, "parameters": None, "status": "unreadable", "error": str(error)}

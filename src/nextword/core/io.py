@@ -2,6 +2,7 @@
 
 - Atomic writes: a file appears under its name only when it is complete.
 - Compressed files (.gz, .bz2, .xz, .zst): recognized by their first bytes when read, by their suffix when written.
+- Memory: what was computed about a large file is remembered until the file changes.
 - JSON: one reader for every JSON file and line, with limits, that names the file and the place of a mistake.
 - Infinite numbers: a model may give a text probability 0 (maximum likelihood does), which costs ∞ nats. In memory that
   is math.inf. JSON has no infinity, so files hold null, and the count of `impossible` tokens next to it says what it
@@ -19,14 +20,15 @@ import math
 import os
 import re
 import shutil
+import time
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import UnionType
 from typing import IO, Any, cast, get_args
 
-from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile, bad_data
+from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile, NextwordError, bad_data
 
 # ------------------------------------------------------------------------------------------------ files
 
@@ -34,6 +36,56 @@ from nextword.core.errors import DataError, InvalidSetting, MissingDependency, M
 def cache_folder(name: str) -> Path:
     """A folder of files that can be computed again, in `$NEXTWORD_CACHE` or `~/.cache/nextword`."""
     return Path(os.environ.get("NEXTWORD_CACHE") or "~/.cache/nextword").expanduser() / name
+
+
+REMEMBERED_SIZE = 16 << 20  # bytes of a file from which on reading all of it takes longer than looking up the result
+SETTLED = 2.0  # seconds after which another change of a file surely changes its times, on every file system
+
+
+def remembered(path: Path, fact: str, compute: Callable[[], str]) -> str:
+    """Return `compute()`, which depends on nothing but the content of a file; of a large file only once.
+
+    The result is kept in the cache folder until the file's size, times or inode change. One of the times is that of the
+    last change of the inode, which no program can set, so a change cannot be hidden by setting the other back. Without
+    a cache folder that can be written, the result is computed every time.
+    """
+    before = path.stat()
+    if before.st_size < REMEMBERED_SIZE:
+        return compute()
+    known = _recall(before).get(fact)
+    if isinstance(known, str):
+        return known
+    result = compute()
+    after = path.stat()
+    is_settled = time.time() - max(after.st_mtime, after.st_ctime) > SETTLED
+    if is_settled and os.path.samestat(before, after) and _version(before) == _version(after):
+        content = {**_recall(after), "version": _version(after), fact: result}
+        with suppress(OSError, RuntimeError), write_atomically(_memory_of(after)) as file:
+            file.write(json.dumps(content).encode())
+    return result
+
+
+def forget(path: Path) -> None:
+    """Forget what is remembered about a file, so that it is computed again."""
+    with suppress(OSError, RuntimeError):
+        _memory_of(path.stat()).unlink()
+
+
+def _recall(file: os.stat_result) -> dict[str, Any]:
+    """What is remembered about a file in this version."""
+    try:
+        content = read_json(_memory_of(file))
+    except (NextwordError, RuntimeError):
+        return {}
+    return content if content.get("version") == _version(file) else {}
+
+
+def _memory_of(file: os.stat_result) -> Path:
+    return cache_folder("files") / f"{file.st_dev}-{file.st_ino}.json"  # RuntimeError: this user has no home folder
+
+
+def _version(file: os.stat_result) -> list[int]:
+    return [file.st_size, file.st_mtime_ns, file.st_ctime_ns]
 
 
 def refuse_existing(option: str, path: Path) -> None:

@@ -27,15 +27,16 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import InvalidSetting, RunError, Unsupported
-from nextword.core.io import link_or_copy
+from nextword.core.io import link_or_copy, read_json
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.models.base import Network
 from nextword.ngrams.counting import NgramCounts, check_order, count_ngrams
 from nextword.ngrams.estimators import Estimator, estimate, parse_estimator, parse_memory
 from nextword.ngrams.layouts import LAYOUTS, open_layout, write_layout
-from nextword.ngrams.trie import NONE, Trie
+from nextword.ngrams.trie import MAX_ORDER, NONE, Trie
 
 FILE, WEIGHTS = "model.ngram", "model.json"
+MAX_CACHE = 1 << 20  # tokens; they are the state of every text that is read
 CACHE_WEIGHT = 0.1  # of a cache, if there is no held-out text to fit it
 
 
@@ -47,9 +48,15 @@ class NGramConfig:
     cache: int = 0  # tokens that the cache remembers; 0: no cache
 
     def __post_init__(self) -> None:
-        if self.order < 1:
+        if not 1 <= self.order <= MAX_ORDER:
             raise InvalidSetting(
-                f"[model] order = {self.order} must be at least 1.", key="model.order", value=self.order
+                f"[model] order = {self.order} must be from 1 to {MAX_ORDER}.", key="model.order", value=self.order
+            )
+        if not 0 <= self.cache <= MAX_CACHE:
+            raise InvalidSetting(
+                f"[model] cache = {self.cache} must be from 0 to {MAX_CACHE:,} tokens.",
+                key="model.cache",
+                value=self.cache,
             )
         if self.layout not in LAYOUTS:
             raise InvalidSetting(
@@ -133,7 +140,7 @@ class NGram(Network):
             raise RunError(
                 f"[phase] estimator mix names {folder}, which is no n-gram run: it has no {FILE}.", path=folder
             )
-        if len(json.loads((folder / WEIGHTS).read_text())["weights"]) > 1:
+        if len(_read_weights(folder)[1]) > 1:
             raise RunError(
                 f"[phase] estimator mix names {folder}, which is itself a mixture or has a cache. Name the runs that "
                 "it consists of.",
@@ -257,7 +264,7 @@ class NGram(Network):
         return network
 
     def save(self, folder: Path) -> list[str]:
-        names = [FILE if i == 0 else f"model.{i}.ngram" for i in range(len(self._files))]
+        names = _file_names(len(self._files))
         for name, path in zip(names, self._files, strict=True):
             link_or_copy(path, folder / name)
         (folder / WEIGHTS).write_text(json.dumps({"files": names, "weights": self.weights.tolist()}) + "\n")
@@ -266,9 +273,33 @@ class NGram(Network):
     @classmethod
     def load(cls, folder: Path, config: NGramConfig, vocabulary: Vocabulary) -> NGram:
         network = cls(config, vocabulary)
-        about = json.loads((folder / WEIGHTS).read_text())
-        network._use([folder / name for name in about["files"]], about["weights"])
+        names, weights = _read_weights(folder)
+        if len(weights) != len(names) + (config.cache > 0):
+            raise _damaged_weights(folder)
+        network._use([folder / name for name in names], weights)
         return network
+
+
+def _file_names(count: int) -> list[str]:
+    return [FILE if i == 0 else f"model.{i}.ngram" for i in range(count)]
+
+
+def _read_weights(folder: Path) -> tuple[list[str], list[float]]:
+    """The files of a mixture's parts, and its weights."""
+    about = read_json(folder / WEIGHTS, {"files": list, "weights": list}, "Restore it, or train again.")
+    names, weights = about["files"], about["weights"]
+    is_mixture = all(type(weight) in (int, float) and 0 <= weight <= 1 for weight in weights)
+    if not names or names != _file_names(len(names)) or not is_mixture or abs(sum(weights) - 1) > 1e-6:
+        raise _damaged_weights(folder)
+    return names, weights
+
+
+def _damaged_weights(folder: Path) -> RunError:
+    path = folder / WEIGHTS
+    return RunError(
+        f"{path} is damaged: it needs a weight per model file and cache, which sum to 1. Restore it, or train again.",
+        path=path,
+    )
 
 
 def _same_tokens(folder: Path, vocabulary: Vocabulary, tokens: str) -> bool:

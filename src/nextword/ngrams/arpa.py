@@ -30,7 +30,7 @@ from nextword.core.errors import DataError, Unsupported, invalid
 from nextword.core.io import DecompressedFile, write_atomically
 from nextword.core.jit import jit
 from nextword.core.types import Progress, ignore_progress
-from nextword.ngrams.trie import NODE, NONE, Section, Trie, build_section, build_trie
+from nextword.ngrams.trie import MAX_LOG_BACKOFF, MAX_ORDER, NODE, NONE, Section, Trie, build_section, build_trie
 
 UNKNOWN, EOS = "<unk>", "<eos>"
 UNKNOWN_MISSING = -100.0  # log10 p of <unk> if the file has none, as in KenLM
@@ -39,6 +39,7 @@ CONVENTIONS = ("kenlm", "srilm")
 _BLOCK = 1 << 22  # bytes read, or rows written, at a time
 _LONGEST = 1 << 26  # bytes in a line, at most
 _ROOM = 1 << 20  # n-grams to allocate before they are read, because the header may be wrong
+_MAX_COUNT = NONE - 2  # n-grams of an order; ids and nodes have 32 bits
 _COUNT = re.compile(rb"ngram\s+(\d+)\s*=\s*(\d+)")
 _EDGES = b" \t\r\n"
 
@@ -127,12 +128,23 @@ class _ArpaReader:
             if line.startswith(b"mmap lm http://kheafield.com/code"):
                 raise self._error("a KenLM binary file", "the ARPA file from which it was built", self.line - 1)
         counts: list[int] = []
+        is_plain = self.file.stream is self.file.raw
+        left = self.file.size if is_plain else _MAX_COUNT << 10  # bytes of text that may follow
         wanted = "the counts of n-grams, such as 'ngram 1=100'"
         while (line := self._next_line(wanted, peek=True)).startswith(b"ngram"):
             match = _COUNT.fullmatch(line)
-            if not match or int(match[1]) != len(counts) + 1:
+            if not match or match[1].lstrip(b"0") != b"%d" % (len(counts) + 1):
                 raise self._error(_quote(line), f"'ngram {len(counts) + 1}=' and a count", self.line)
-            counts.append(int(match[2]))
+            if len(counts) == MAX_ORDER:
+                raise self._error(_quote(line), f"orders up to {MAX_ORDER}", self.line)
+            # The shortest n-gram is "0", its words of one byte, each after a space or a tab, and a line end.
+            shortest = 2 * len(counts) + 4
+            room = min(_MAX_COUNT, left // shortest)
+            count = int(match[2].lstrip(b"0")[:20] or b"0")
+            if count > room:
+                raise self._error(_quote(line), f"at most {room:,}, for the file has no room for more", self.line)
+            left -= count * shortest
+            counts.append(count)
             self._next_line("")
         if not counts or not counts[0]:
             raise self._error(_quote(line), "'ngram 1=' and the number of words", self.line)
@@ -202,7 +214,7 @@ class _ArpaReader:
             shown,
             {
                 BAD_PROB: f"a number: {spelled}",
-                BAD_BACKOFF: f"a finite number as the back-off: {spelled}",
+                BAD_BACKOFF: f"a finite number below {MAX_LOG_BACKOFF / _LN10:.1g} as the back-off: {spelled}",
                 POSITIVE: "a log10 probability, which is never positive",
                 UNKNOWN_BYTES: "a word that is among the unigrams, which name the whole vocabulary",
                 BEGIN_LATE: "<s> as the first word of an n-gram only",
@@ -345,7 +357,7 @@ def write_arpa(
             for begin in range(0, count, _BLOCK // 16):
                 rows, log_probs, log_backoffs = _section_rows(trie, k, begin, min(begin + _BLOCK // 16, count), never)
                 # NaN fails every comparison, hence the "not".
-                if not ((log_probs < 1e-6).all() and (log_backoffs < 1e9).all()):
+                if not ((log_probs < 1e-6).all() and (log_backoffs < MAX_LOG_BACKOFF).all()):
                     raise DataError(
                         f"The model has {k + 1}-grams with an invalid log probability or back-off, so {path} was not "
                         "written. Estimate the model again.",
@@ -558,7 +570,7 @@ def parse_lines(text, at, end, n, known, starts, ids, slots, rows, log_probs, lo
         value = 0.0
         if count == n + 2:
             value = parse_number(text, columns[n + 1, 0], columns[n + 1, 1])
-            if np.isnan(value) or value == np.inf:
+            if not value * _LN10 < MAX_LOG_BACKOFF:  # also if it is NaN
                 return BAD_BACKOFF, at, filled, line, columns[n + 1, 0], columns[n + 1, 1]
         log_backoffs[filled] = value * _LN10
         lines[filled] = line

@@ -27,7 +27,7 @@ import numpy as np
 from nextword.core.errors import DataError, invalid
 from nextword.core.jit import jit, run_parallel
 from nextword.ngrams.layouts import reserve_space
-from nextword.ngrams.trie import NODE
+from nextword.ngrams.trie import MAX_ORDER, NODE
 
 END = np.uint32(0xFFFFFFFF)  # after the last token
 FEW = 40  # a group up to this size is sorted by insertion
@@ -192,8 +192,8 @@ def count_ngrams(
 
 def check_order(order: int, tokens: int) -> None:
     """Raise InvalidSetting if a text of this length cannot have n-grams of this order."""
-    if order < 1:
-        raise invalid("model.order", order, "must be 1 or more words.")
+    if not 1 <= order <= MAX_ORDER:
+        raise invalid("model.order", order, f"must be from 1 to {MAX_ORDER} words.")
     if order > tokens + 1:
         raise invalid("model.order", order, f"is too high for a text of {tokens:,} tokens.")
 

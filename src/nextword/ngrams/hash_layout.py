@@ -13,18 +13,22 @@ Contexts after which nothing was seen are never entered: what leads to one leads
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
 from nextword.core.jit import jit, jit_leaf, run_parallel
 from nextword.ngrams.counting import blocks, find_links, release_pages
-from nextword.ngrams.layouts import Layout, NgramFile, create_file
-from nextword.ngrams.trie import NONE, Level, Trie
+from nextword.ngrams.layouts import MAX_LOG_PROB, Layout, NgramFile, create_file
+from nextword.ngrams.trie import MAX_LOG_BACKOFF, NONE, Level, Trie
 
 LAYOUT = "fast"
 ROW = 8  # up to this many words are searched linearly
 LANES = 16  # parts of a stream read side by side, so that their memory loads overlap
+BAD = np.int64(-1 << 40)  # outweighs any number of words
+MAX_RUN = 4096  # full slots in a row; half of the slots are empty, so a tenth of it is astronomically improbable
 
 CONTEXT = np.dtype([("first", "<u4"), ("places", "<u4"), ("backoff", "<f4"), ("fall", "<u4")])
 SLOT = np.dtype([("word", "<u4"), ("log_prob", "<f4"), ("next", "<u4")])
@@ -33,11 +37,11 @@ SLOT = np.dtype([("word", "<u4"), ("log_prob", "<f4"), ("next", "<u4")])
 def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32) -> None:
     """Write the file, `block` nodes at a time, to bound memory."""
     counts = [len(level) for level in trie.levels]
-    bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)  # context of the first node of a level
+    bases = _bases(counts)
     places = trie.size + sum(count_places(level.first, block) for level in trie.levels if level.first is not None)
     facts = {**trie.facts, "order": trie.order, "size": trie.size, "boundary": trie.boundary, "entries": counts}
-    shapes = {"contexts": (CONTEXT, bases[-1]), "slots": (SLOT, places), "starts": (np.int64, trie.order + 1)}
-    made = create_file(path, LAYOUT, facts, shapes)
+    lengths = {"contexts": bases[-1], "slots": places, "starts": trie.order + 1}
+    made = create_file(path, LAYOUT, facts, {name: (HashLayout.types[name], n) for name, n in lengths.items()})
     contexts, slots = made["contexts"], made["slots"]
     contexts[0] = (0, trie.size, 0.0, 0)
     unigrams = trie.levels[0]
@@ -63,6 +67,11 @@ def write_hash_layout(trie: Trie, path: Path, block: int = 1 << 32) -> None:
     for low, high in blocks(len(slots), block):
         run_parallel(1, redirect_slots, low, high, slots, target)
         release_pages(slots)
+
+
+def _bases(counts: Sequence[int]) -> np.ndarray:
+    """The context of the first node of each level; context 0 is the empty one."""
+    return np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)
 
 
 def count_places(first: np.ndarray, block: int) -> int:
@@ -139,6 +148,8 @@ def redirect_slots(_, __, low, high, slots, target):
 class HashLayout(Layout):
     """A model in a file of this layout."""
 
+    types: ClassVar[Mapping[str, Any]] = {"contexts": CONTEXT, "slots": SLOT, "starts": np.int64}
+
     def __init__(self, opened: NgramFile) -> None:
         super().__init__(opened)
         self.contexts, self.slots = opened.arrays["contexts"], opened.arrays["slots"]
@@ -146,19 +157,42 @@ class HashLayout(Layout):
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """ln p of each id given those before it."""
+        ids = np.ascontiguousarray(ids, np.uint32)
         out = np.empty(len(ids), np.float32)
-        read(self.contexts, self.slots, np.ascontiguousarray(ids, np.uint32), self.order - 1, out)
+        if not read(self.contexts, self.slots, ids, self.order - 1, out):
+            self.check_ids(ids)
         return out
 
     def distributions(self, contexts: np.ndarray) -> np.ndarray:
+        contexts = np.ascontiguousarray(contexts, np.uint32)
         out = np.empty((len(contexts), self.size), np.float32)
-        distribute(self.contexts, self.slots, np.ascontiguousarray(contexts, np.uint32), out)
+        if not distribute(self.contexts, self.slots, contexts, out):
+            self.check_ids(contexts)
         return out
 
-    def trie(self) -> Trie:
+    @staticmethod
+    def find_damage(opened: NgramFile) -> str:
+        size, entries = opened.facts["size"], opened.facts["entries"]
+        contexts, slots, starts = (opened.arrays[name] for name in HashLayout.types)
+        bases = _bases(entries)
+        if len(contexts) != bases[-1] or len(slots) < size or len(starts) != len(entries) + 1:
+            return "its arrays are not as long as its numbers of n-grams require"
+        above = bases[min(1, len(entries) - 1)]
+        if contexts[0].tolist() != (0, size, 0.0, 0) or any(run_parallel(size, is_bad_unigram, slots, above)):
+            return "its 1-grams are out of order"
+        for k in range(1, len(entries)):
+            low, count = int(bases[k - 1]), entries[k - 1]
+            first = contexts["first"][low] if low < len(contexts) else len(slots)
+            results = run_parallel(
+                count, check_contexts, contexts, slots, low, bases[min(k + 1, len(entries) - 1)], size
+            )
+            if starts[k] != first or sum(results) != entries[k] or min(results) < 0:
+                return f"its {k + 1}-grams are out of order"
+        return "" if starts[1] == size and starts[-1] == len(slots) else "its levels begin elsewhere than it says"
+
+    def rebuild(self) -> Trie:
         """Rebuild the trie: sort the words of each context again."""
-        counts = self.entries
-        bases = np.concatenate([[1], 1 + np.cumsum(counts[:-1])]).astype(np.int64)
+        counts, bases = self.entries, _bases(self.entries)
         levels = [
             Level(np.arange(self.size, dtype=np.uint32), None, None, self.slots["log_prob"][: self.size].copy(), None)
         ]
@@ -175,6 +209,51 @@ class HashLayout(Layout):
             levels.append(Level(words, None, None, slots["log_prob"][order], None))
         find_all_links(levels)
         return Trie(levels, self.boundary, self.facts)
+
+
+@jit
+def is_bad_unigram(begin, end, slots, contexts):
+    """Whether one of the slots [begin, end) is not that of its word, or leads to none of the first `contexts`."""
+    for w in range(begin, end):
+        s = slots[w]
+        if s.word != w or s.next >= contexts or not s.log_prob <= MAX_LOG_PROB:  # also if it is NaN
+            return True
+    return False
+
+
+@jit
+def check_contexts(begin, end, contexts, slots, low, longer, size):
+    """Check the contexts [low + begin, low + end) of one length, for all that reading relies on; returns their words.
+
+    The number is negative if something is wrong. Contexts must share out the slots in order, fall back to shorter
+    contexts, and lead to those of at most one word more, which come before `longer`. So a search never leaves the
+    slots, falling back ends, and after m words it takes at most m steps. A hash table must have an empty slot, where a
+    search ends, and no long run without one: also a search that the author of the file made slow is over soon.
+    """
+    words = 0
+    for h in range(low + begin, low + end):
+        c = contexts[h]
+        first, places = np.int64(c.first), np.int64(c.places)
+        stop = np.int64(contexts[h + 1].first) if h + 1 < len(contexts) else len(slots)
+        if first + places != stop or stop > len(slots) or c.fall >= low or not c.backoff < MAX_LOG_BACKOFF:
+            return BAD
+        run, before_first_empty = 0, -1
+        for i in range(first, stop):
+            s = slots[i]
+            if s.word == NONE:
+                if places <= ROW or s.next != 0 or s.log_prob != 0:
+                    return BAD
+                if before_first_empty < 0:
+                    before_first_empty = run
+                run = 0
+                continue
+            run += 1
+            words += 1
+            if s.word >= size or s.next >= longer or not s.log_prob <= MAX_LOG_PROB or run > MAX_RUN:
+                return BAD
+        if places > ROW and (before_first_empty < 0 or before_first_empty + run > MAX_RUN):
+            return BAD
+    return np.int64(words)
 
 
 def find_all_links(levels: list[Level]) -> None:
@@ -234,10 +313,19 @@ def advance(contexts, slots, h, word):
 
 @jit
 def read(contexts, slots, ids, back, out):
-    """Log probabilities along a stream, in lanes; a lane finds its first context from the `back` ids before it."""
+    """Log probabilities along a stream, in lanes; a lane finds its first context from the `back` ids before it.
+
+    Returns False, and reads nothing, if an id is outside the vocabulary.
+    """
+    outside, size = 0, contexts[0].places
+    for i in range(len(ids)):
+        outside += (ids[i] >= size) & (ids[i] != NONE)
+    if outside:
+        return False
     lanes = LANES if len(ids) >= 64 * LANES else 1
     n, words, paid = np.zeros((5, lanes), np.int64), np.zeros((2, lanes), np.uint32), np.zeros(lanes, np.float32)
     _read_lanes(contexts, slots, ids, back, out, paid, words[0], words[1], n[0], n[1], n[2], n[3], n[4])
+    return True
 
 
 @jit_leaf
@@ -301,7 +389,10 @@ def _read_lanes(contexts, slots, ids, back, out, paid, here, word, state, at, st
 
 @jit
 def distribute(contexts, slots, given, out):
-    """ln p of every word after each context; longer contexts overwrite shorter ones."""
+    """ln p of every word after each context; longer contexts overwrite shorter ones.
+
+    Returns False at an id outside the vocabulary.
+    """
     chain = np.empty(given.shape[1] + 2, np.int64)
     costs = np.empty(given.shape[1] + 2, np.float32)  # back-offs of the longer contexts
     for row in range(len(given)):
@@ -309,6 +400,8 @@ def distribute(contexts, slots, given, out):
         for i in range(given.shape[1]):
             if given[row, i] == NONE:
                 h = np.int64(0)
+            elif given[row, i] >= contexts[0].places:
+                return False
             else:
                 _, h = advance(contexts, slots, h, given[row, i])
         n = 0
@@ -326,3 +419,4 @@ def distribute(contexts, slots, given, out):
             for s in range(np.int64(c.first), np.int64(c.first) + np.int64(c.places)):
                 if slots[s].word != NONE:
                     mine[slots[s].word] = slots[s].log_prob + costs[i]
+    return True

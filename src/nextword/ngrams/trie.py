@@ -30,6 +30,8 @@ from nextword.core.jit import jit, run_parallel
 
 NODE = np.uint32  # ids of words and of nodes within a level
 NONE = 0xFFFFFFFF  # no word: in a stream of ids, resets the context; in a table, an empty slot
+MAX_ORDER = 256  # far above what helps; a model's state and its files grow with the order
+MAX_LOG_BACKOFF = 1e9  # below it, sums over all orders are finite
 
 
 @dataclass
@@ -78,6 +80,37 @@ class Trie:
             node = parents if node is None else parents[node]
             columns.append(self.levels[level - 1].words[node])
         return np.stack(columns[::-1], axis=1)
+
+
+def find_trie_damage(trie: Trie) -> str:
+    """What contradicts the definition above in a trie that was read from a file, or an empty string."""
+    none = np.zeros(0, NODE)
+    for k in range(1, trie.order):
+        above, level = trie.levels[k - 1], trie.levels[k]
+        shorter = none if k == 1 else trie.levels[k - 2].first
+        links = none if k == 1 else above.links
+        problems = run_parallel(
+            len(above), is_damaged, above.first, level.words, level.links, above.words, links, shorter
+        )
+        if any(problems):
+            return f"its {k + 1}-grams contradict its {k}-grams"
+    return ""
+
+
+@jit
+def is_damaged(begin, end, first, words, links, above_words, above_links, shorter):
+    """Whether the children of the nodes [begin, end) do not ascend, or are not linked to what their suffixes have."""
+    for parent in range(begin, end):
+        low, high = np.int64(0), np.int64(len(above_words))  # the children of the parent's link
+        if len(shorter):
+            low, high = np.int64(shorter[above_links[parent]]), np.int64(shorter[above_links[parent] + 1])
+        for i in range(np.int64(first[parent]), np.int64(first[parent + 1])):
+            link = np.int64(links[i])
+            if link < low or link >= high or above_words[link] != words[i]:
+                return True
+            if i > first[parent] and words[i] <= words[i - 1]:
+                return True
+    return False
 
 
 # ------------------------------------------------------------------------------------------------ building a trie

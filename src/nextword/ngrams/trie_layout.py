@@ -20,16 +20,17 @@ position. The starts of children are rising numbers in Elias-Fano coding; log pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
 
 import numpy as np
 
-from nextword.core.errors import DataError, invalid
+from nextword.core.errors import invalid
 from nextword.core.jit import jit, jit_leaf, run_parallel
-from nextword.ngrams.layouts import Layout, NgramFile, create_file
-from nextword.ngrams.trie import NODE, NONE, Level, Trie
+from nextword.ngrams.layouts import MAX_LOG_PROB, Layout, NgramFile, create_file, damaged_file
+from nextword.ngrams.trie import MAX_LOG_BACKOFF, NODE, NONE, Level, Trie
 
 # ------------------------------------------------------------------------------------------------ bits
 
@@ -56,7 +57,7 @@ def bits_for(count: int) -> int:
 
 def words_for(bits: int) -> int:
     """64-bit words that hold this many bits, with the spare one."""
-    return -(-bits // 64) + 1
+    return bits // 64 + 2
 
 
 def low_bits(numbers: int, largest: int) -> int:
@@ -325,6 +326,7 @@ def write_trie_layout(trie: Trie, path: Path, bits: int = 0) -> None:
     if bits and not MIN_BITS <= bits <= MAX_BITS:
         raise invalid("bits", bits, f"must be 0 (lossless) or {MIN_BITS} to {MAX_BITS}; 8 is usual.")
     plan, columns = np.zeros((trie.order, PLAN), np.int64), []
+    entries = [len(level) for level in trie.levels]
     at, values, numbers = 0, 2 * trie.size, trie.size + 1
     for k, level in enumerate(trie.levels[1:], 1):
         row = plan[k]
@@ -338,19 +340,11 @@ def write_trie_layout(trie: Trie, path: Path, bits: int = 0) -> None:
             if column.table is not None:
                 row[place] = values
                 values += len(column.table)
-        row[CODES] = at
-        row[RECORDS] = row[CODES] + row[CODE] * len(level)
-        row[LOW] = row[HIGH] = row[RECORDS] + (row[PROB] + row[BACKOFF]) * len(level)
-        if level.first is not None:
-            count, largest = len(level) + 1, len(trie.levels[k + 1])
-            row[LOW_BITS], row[NOTES] = low_bits(count, largest), numbers
-            row[HIGH] += row[LOW_BITS] * count
-            numbers += notes_length(count)
-        at = int(row[HIGH]) + (0 if level.first is None else high_length(count, largest))
-    entries = [len(level) for level in trie.levels]
+        at, numbers = _place_level(row, entries, k, at, numbers)
     facts = {"order": trie.order, "size": trie.size, "boundary": trie.boundary, "entries": entries, "bits": bits}
-    arrays = {"bits": (np.uint64, words_for(at)), "values": (np.float32, values), "numbers": (np.uint32, numbers)}
-    made = create_file(path, LAYOUT, {**trie.facts, **facts}, {**arrays, "plan": (np.int64, plan.size)})
+    lengths = {"bits": words_for(at), "values": values, "numbers": numbers, "plan": plan.size}
+    shapes = {name: (TrieLayout.types[name], length) for name, length in lengths.items()}
+    made = create_file(path, LAYOUT, {**trie.facts, **facts}, shapes)
     made["plan"][:] = plan.ravel()
     unigrams = trie.levels[0]
     made["values"][: trie.size] = unigrams.log_probs
@@ -359,6 +353,19 @@ def write_trie_layout(trie: Trie, path: Path, bits: int = 0) -> None:
         made["values"][trie.size : 2 * trie.size] = unigrams.log_backoffs
     for k in range(1, trie.order):
         _write_level(trie, k, plan[k], columns[k - 1], made)
+
+
+def _place_level(row: np.ndarray, entries: Sequence[int], k: int, at: int, numbers: int) -> tuple[int, int]:
+    """Fill in the offsets of level k, which follow from its widths; returns the next free bit and number."""
+    row[CODES] = at
+    row[RECORDS] = row[CODES] + row[CODE] * entries[k]
+    row[LOW] = row[HIGH] = row[RECORDS] + (row[PROB] + row[BACKOFF]) * entries[k]
+    if k == len(entries) - 1:
+        return int(row[HIGH]), numbers
+    count, largest = entries[k] + 1, entries[k + 1]
+    row[LOW_BITS], row[NOTES] = low_bits(count, largest), numbers
+    row[HIGH] += row[LOW_BITS] * count
+    return int(row[HIGH]) + high_length(count, largest), numbers + notes_length(count)
 
 
 def _choose_column(values: np.ndarray | None, bits: int) -> Column:
@@ -411,6 +418,13 @@ def put_codes(bits, at, width, links, first, above_links, shorter):
 class TrieLayout(Layout):
     """A model in a file of this layout."""
 
+    types: ClassVar[Mapping[str, Any]] = {
+        "bits": np.uint64,
+        "values": np.float32,
+        "numbers": np.uint32,
+        "plan": np.int64,
+    }
+
     def __init__(self, opened: NgramFile) -> None:
         super().__init__(opened)
         self._bits, self._values, self._numbers = (opened.arrays[name] for name in ("bits", "values", "numbers"))
@@ -419,18 +433,39 @@ class TrieLayout(Layout):
 
     def read(self, ids: np.ndarray) -> np.ndarray:
         """ln p of each id given those before it."""
-        ids = self._check_ids(ids)
+        ids = self.check_ids(ids)
         out = np.empty(len(ids), np.float32)
         run_parallel(len(ids), read, *self._arrays, ids, self.boundary, out)
         return out
 
     def distributions(self, contexts: np.ndarray) -> np.ndarray:
-        contexts = self._check_ids(contexts)
+        contexts = self.check_ids(contexts)
         out = np.empty((len(contexts), self.size), np.float32)
         run_parallel(len(out), distribute, *self._arrays, contexts, self.boundary, out, least=8)
         return out
 
-    def trie(self) -> Trie:
+    @staticmethod
+    def find_damage(opened: NgramFile) -> str:
+        order, size, entries = (opened.facts[key] for key in ("order", "size", "entries"))
+        bits, values, numbers, plan = (opened.arrays[name] for name in TrieLayout.types)
+        if len(plan) != order * PLAN or len(values) < 2 * size or len(numbers) < size + 1:
+            return "its arrays are not as long as its numbers of n-grams require"
+        plan = plan.reshape(order, PLAN)
+        tables = _check_plan(plan, entries, len(bits), len(values), len(numbers))
+        if tables is None:
+            return "its plan contradicts its numbers of n-grams"
+        if any(run_parallel(size, has_bad_unigram, values, size)):
+            return "its 1-grams have invalid values"
+        if order > 1 and not is_rising(numbers, size + 1, entries[1], size):
+            return "its 1-grams are out of order"
+        for k in range(1, order):
+            if any(run_parallel(entries[k], has_bad_ngram, bits, values, plan, size, k, *tables[k])):
+                return f"its {k + 1}-grams have invalid values"
+            if k < order - 1 and not is_rising_coded(bits, numbers, plan, k, entries[k] + 1, entries[k + 1], size):
+                return f"its {k + 1}-grams are out of order"
+        return ""
+
+    def rebuild(self) -> Trie:
         """Rebuild the trie; quantized values stay quantized."""
         size, rows = self.size, self._plan
         levels = [Level(np.arange(size, dtype=NODE), None, None, self._values[:size].copy(), None)]
@@ -446,6 +481,8 @@ class TrieLayout(Layout):
                 assert shorter is not None
                 assert first is not None
                 links += np.repeat(shorter[above.links], np.diff(first))
+                if (links >= len(above)).any():
+                    raise damaged_file(self.path, f"its {k + 1}-grams contradict its {k}-grams")
             log_probs, log_backoffs = np.empty(count, np.float32), np.empty(count, np.float32)
             first = np.zeros(count + 1, NODE)
             last = k == self.order - 1
@@ -454,15 +491,100 @@ class TrieLayout(Layout):
             levels.append(Level(above.words[links], links, *rest))
         return Trie(levels, self.boundary, self.facts)
 
-    def _check_ids(self, ids: np.ndarray) -> np.ndarray:
-        ids = np.ascontiguousarray(ids, np.uint32)
-        wrong = (ids >= self.size) & (ids != NONE)
-        if wrong.any():
-            raise DataError(
-                f"Id {ids[wrong][0]} is outside the model's vocabulary of {self.size:,}. Encode the text with the "
-                "model's own tokenizer."
-            )
-        return ids
+
+def _check_plan(plan: np.ndarray, entries: list[int], bits: int, values: int, numbers: int) -> np.ndarray | None:
+    """The lengths of the two tables of each level, −1 for none; None if this is no plan that writing makes.
+
+    A plan follows from the numbers of n-grams, the widths, and which columns have tables; these fill `values` to its
+    end, side by side. `bits`, `values` and `numbers` are the lengths of these arrays.
+    """
+    widths, lows = plan[:, [CODE, PROB, BACKOFF]], plan[:, [PROB_LOW, BACKOFF_LOW]]
+    if widths.min() < 0 or widths.max() > 32 or lows.min() < 0 or lows.max() > NONE:
+        return None
+    tables = np.full((len(entries), 2), -1)
+    for k in range(len(entries) - 1, 0, -1):
+        for i, (width, place) in ((1, (BACKOFF, BACKOFF_TABLE)), (0, (PROB, PROB_TABLE))):
+            if plan[k, place] != -1:
+                tables[k, i] = values - plan[k, place]
+                values = int(plan[k, place])
+                if tables[k, i] < 0 or bits_for(int(tables[k, i])) != plan[k, width]:
+                    return None
+    expected = np.zeros_like(plan)
+    given = [CODE, PROB, BACKOFF, PROB_LOW, PROB_TABLE, BACKOFF_LOW, BACKOFF_TABLE]
+    expected[1:, given] = plan[1:, given]
+    at, notes = 0, entries[0] + 1
+    for k in range(1, len(entries)):
+        at, notes = _place_level(expected[k], entries, k, at, notes)
+    is_exact = (words_for(at), 2 * entries[0], notes) == (bits, values, numbers) and np.array_equal(plan, expected)
+    return tables if is_exact else None
+
+
+@jit
+def has_bad_unigram(begin, end, values, size):
+    """Whether one of the words [begin, end) has a value that is NaN or too large."""
+    for w in range(begin, end):
+        if not values[w] <= MAX_LOG_PROB:
+            return True
+        if not values[size + w] < MAX_LOG_BACKOFF:
+            return True
+    return False
+
+
+@jit
+def has_bad_ngram(begin, end, bits, values, plan, size, k, probs, backoffs):
+    """Whether one of the nodes [begin, end) of a level has a value that is NaN, too large or outside its table.
+
+    `probs` and `backoffs` are the lengths of the tables. The code of a bigram is a word, and must be one.
+    """
+    record, code_mask = plan[k, PROB] + plan[k, BACKOFF], mask_of(plan[k, CODE])
+    prob_mask, backoff_mask = mask_of(plan[k, PROB]), mask_of(plan[k, BACKOFF])
+    for node in range(begin, end):
+        at = plan[k, RECORDS] + node * record
+        if probs >= 0 and np.int64(field(bits, at, prob_mask)) >= probs:
+            return True
+        if backoffs >= 0 and np.int64(field(bits, at + plan[k, PROB], backoff_mask)) >= backoffs:
+            return True
+        if not log_prob(bits, values, plan, k, node) <= MAX_LOG_PROB:
+            return True
+        if not log_backoff(bits, values, plan, size, k, node) < MAX_LOG_BACKOFF:
+            return True
+        if k == 1 and np.int64(field(bits, plan[k, CODES] + node * plan[k, CODE], code_mask)) >= size:
+            return True
+    return False
+
+
+@jit
+def is_rising(numbers, count, largest, most):
+    """Whether `count` numbers rise from 0 to `largest`, in steps of at most `most`."""
+    for i in range(1, count):
+        if not np.int64(0) <= np.int64(numbers[i]) - np.int64(numbers[i - 1]) <= most:
+            return False
+    return numbers[0] == 0 and numbers[count - 1] == largest
+
+
+@jit
+def is_rising_coded(bits, numbers, plan, k, count, largest, most):
+    """The same of the numbers of level k in Elias-Fano coding, whose 1s must be as many, and noted where they are."""
+    high, low, width, notes = plan[k, HIGH], plan[k, LOW], plan[k, LOW_BITS], plan[k, NOTES]
+    end = high + (largest >> width) + count + 1
+    mask = mask_of(width)
+    i, before = np.int64(0), np.int64(0)
+    for at in range(high >> 6, (end + 63) >> 6):
+        word = bits[at]
+        if at == high >> 6:
+            word &= ~np.uint64(0) << (np.uint64(high) & SHIFT)
+        if at == end >> 6:
+            word &= (ONE << (np.uint64(end) & SHIFT)) - ONE
+        while word:
+            place = (at << 6) + np.int64(lowest(word)) - high
+            word &= word - ONE
+            if i == count or (i & ((1 << NOTED) - 1) == 0 and numbers[notes + (i >> NOTED)] != place):
+                return False
+            number = ((place - i) << width) | np.int64(field(bits, low + i * width, mask))
+            if not (before <= number <= before + most and (i > 0 or number == 0)):
+                return False
+            i, before = i + 1, number
+    return i == count and before == largest
 
 
 @jit_leaf
@@ -564,7 +686,7 @@ def distribute(begin, end, bits, values, numbers, plan, size, given, boundary, o
     paid = np.zeros(len(plan) + 1, np.float32)
     words = np.empty(size, np.int64)
     for b in range(begin, end):
-        length = 0
+        length, known = 0, size
         for i in range(given.shape[1]):
             if given[b, i] == NONE:
                 length = 0
@@ -579,11 +701,15 @@ def distribute(begin, end, bits, values, numbers, plan, size, given, boundary, o
         for k in range(length):
             low, high = children(bits, numbers, plan, k, context[k])
             at, width = plan[k + 1, CODES], plan[k + 1, CODE]
+            if known == 0:  # only in a file that contradicts itself: what follows relies on words[0]
+                break
             for i in range(high - low):
-                code = np.int64(field(bits, at + (low + i) * width, mask_of(width)))
-                # A code is at least i, so words[code] is still an entry of the shorter context.
+                # A code is at least i, so words[code] is still an entry of the shorter context. It is below `known`,
+                # the number of these, but only a comparison with the shorter context could validate that.
+                code = min(np.int64(field(bits, at + (low + i) * width, mask_of(width))), known - 1)
                 words[i] = words[code] if k else code
                 out[b, words[i]] = paid[k + 1] + log_prob(bits, values, plan, k + 1, low + i)
+            known = high - low
 
 
 @jit

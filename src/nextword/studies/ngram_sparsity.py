@@ -156,18 +156,18 @@ def make_trie(counted: NgramCounts, estimator: Estimator) -> Trie:
 def longest_seen(counted: NgramCounts, stream: np.ndarray, path: Path) -> np.ndarray:
     """Length of the longest n-gram ending at each token that occurs in the counted text; 0 for a new word.
 
-    This is what a model returns whose n-grams all have "log-probability" n and whose back-off is free.
+    This is what a model returns, negated, whose n-grams all have "log-probability" −n and whose back-off is free.
     """
     levels = []
     for k in range(counted.order):
         is_last = k == counted.order - 1
-        lengths = np.full(len(counted.words[k]), k + 1, np.float32)
+        lengths = np.full(len(counted.words[k]), -(k + 1), np.float32)
         backoff = None if is_last else np.zeros(len(lengths), np.float32)
         links = counted.links[k] if k else None
         levels.append(Level(counted.words[k], links, None if is_last else counted.first[k], lengths, backoff))
     levels[0].log_probs[counted.counts[0] == 0] = 0.0
     write_layout(Trie(levels, counted.boundary), path, "fast")
-    return open_layout(path).read(stream).astype(np.int64)
+    return -open_layout(path).read(stream).astype(np.int64)
 
 
 def find_new(longest: np.ndarray, stream: np.ndarray, boundary: int, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -14,9 +14,12 @@ from nextword.core.errors import DataError, MissingFile
 from nextword.core.io import (
     MAX_JSON_DEPTH,
     DecompressedFile,
+    cache_folder,
+    forget,
     format_number,
     parse_json,
     read_json,
+    remembered,
     replace_nonfinite,
     restore_infinities,
     write_atomically,
@@ -121,6 +124,91 @@ def test_decompressed_file_missing_or_truncated_raises(tmp_path: Path) -> None:
     with pytest.raises(DataError) as damaged:
         read_all(file)
     assert damaged.value.path == str(path)
+
+
+# ------------------------------------------------------------------------------------------------ memory
+
+
+class Length:
+    """The length of a file, and how often it was computed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path, self.count = folder / "file", 0
+        self.path.write_text("first")
+
+    def __call__(self) -> str:
+        def compute() -> str:
+            self.count += 1
+            return self.path.read_text()
+
+        return remembered(self.path, "text", compute)
+
+
+@pytest.fixture
+def fact(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Length:
+    monkeypatch.setenv("NEXTWORD_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("nextword.core.io.REMEMBERED_SIZE", 1)
+    monkeypatch.setattr("nextword.core.io.SETTLED", -10.0)  # or else only files of a certain age are remembered
+    return Length(tmp_path)
+
+
+def test_fact_about_an_unchanged_file_is_computed_once(fact: Length) -> None:
+    assert [fact(), fact(), remembered(fact.path, "other", lambda: "another fact"), fact()] == [
+        "first", "first", "another fact", "first"
+    ]  # fmt: skip
+    assert fact.count == 1
+    forget(fact.path)
+    assert (fact(), fact.count) == ("first", 2)
+
+
+def test_fact_is_computed_again_if_a_change_leaves_size_and_time(fact: Length) -> None:
+    before = fact.path.stat()
+    fact()
+    fact.path.write_text("again")
+    os.utime(fact.path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (fact.path.stat().st_size, fact.path.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert (fact(), fact.count) == ("again", 2)
+
+
+def test_fact_is_computed_again_if_another_file_takes_the_name(fact: Length) -> None:
+    fact()
+    other = fact.path.with_name("other")
+    other.write_text("other")
+    os.replace(other, fact.path)
+    assert (fact(), fact.count) == ("other", 2)
+
+
+def test_fact_about_a_small_or_fresh_file_is_not_remembered(fact: Length, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nextword.core.io.SETTLED", 1e9)
+    assert (fact(), fact(), fact.count) == ("first", "first", 2)
+    monkeypatch.setattr("nextword.core.io.SETTLED", -10.0)
+    monkeypatch.setattr("nextword.core.io.REMEMBERED_SIZE", 100)
+    assert (fact(), fact(), fact.count) == ("first", "first", 4)
+    assert not cache_folder("files").exists()
+
+
+def test_fact_is_not_remembered_if_the_file_changes_meanwhile(fact: Length) -> None:
+    def compute() -> str:
+        fact.path.write_text("changed meanwhile")
+        return "first"
+
+    assert remembered(fact.path, "text", compute) == "first"
+    assert (fact(), fact.count) == ("changed meanwhile", 1)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"version": 7, "text": "wrong"}', b"\xff"])
+def test_damaged_memory_is_computed_again(content: bytes, fact: Length) -> None:
+    fact()
+    (entry,) = cache_folder("files").iterdir()
+    entry.write_bytes(content)
+    assert (fact(), fact.count) == ("first", 2)
+    assert (fact(), fact.count) == ("first", 2)
+
+
+def test_cache_folder_that_cannot_be_made_is_no_error(fact: Length, tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file")
+    assert (fact(), fact(), fact.count) == ("first", "first", 2)
+    forget(fact.path)
 
 
 # ------------------------------------------------------------------------------------------------ JSON

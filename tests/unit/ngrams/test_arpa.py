@@ -236,6 +236,13 @@ FAULTS = {
     "no counts": ("\\data\\\n\n\\1-grams:\n", 3, "ngram 1="),
     "counts that skip": (SMALL.replace("ngram 2=3\n", ""), 3, "'ngram 2='"),
     "an invalid count": (SMALL.replace("ngram 2=3", "ngram 2=many"), 3, "'ngram 2=many'"),
+    "a negative count": (SMALL.replace("ngram 2=3", "ngram 2=-3"), 3, "'ngram 2=-3'"),
+    "a count above the file's size": (SMALL.replace("ngram 2=3", "ngram 2=1000"), 3, "room"),
+    "a count above the rest of the file": (SMALL.replace("1=5", f"1={len(SMALL) // 4}"), 3, "room"),
+    "a huge count": (SMALL.replace("ngram 2=3", "ngram 2=" + 30 * "9"), 3, "room"),
+    "a count of thousands of digits": (SMALL.replace("ngram 2=3", "ngram 2=" + 9000 * "9"), 3, "room"),
+    "an order of thousands of digits": (SMALL.replace("ngram 2=3", f"ngram {9000 * '2'}=3"), 3, "'ngram 2='"),
+    "an absurd order": ("\\data\\\nngram 1=1\n" + "".join(f"ngram {n}=0\n" for n in range(2, 999)), 258, "up to 256"),
     "no such section": (SMALL.replace("\\2-grams:", "\\3-grams:"), 13, "expected the section \\2-grams:"),
     "text in place of a section": (SMALL.replace("\\1-grams:", "words"), 6, "'words'"),
     "one section too many": (SMALL.replace("\\end\\", "\\4-grams:\n\\end\\"), 21, "expected \\end\\"),
@@ -249,6 +256,7 @@ FAULTS = {
     "a positive unigram": (SMALL.replace("-0.75\ta", "0.1\ta"), 10, "'0.1'"),
     "an invalid back-off": (SMALL.replace("a b\t0", "a b\tb"), 15, "'b'; expected a finite number"),
     "an infinite back-off": (SMALL.replace("a b\t0", "a b\tinf"), 15, "'inf'; expected a finite number"),
+    "a huge back-off": (SMALL.replace("a b\t0", "a b\t1e9"), 15, "'1e9'; expected a finite number"),
     "one word too few": (SMALL.replace("<s> a b", "<s> a"), 19, "3 columns ('-0.1\\t<s> a'); expected 4 or 5"),
     "one word too many": (SMALL.replace("a b\t0", "a b b\t0"), 15, "5 columns ('-0.5\\ta b b\\t0'); expected 3 or 4"),
     "an unknown word": (SMALL.replace("a b\t0", "a c\t0"), 15, "'c'; expected a word"),
@@ -274,6 +282,14 @@ def test_bad_file_is_rejected_with_its_line(tmp_path: Path, fault: str) -> None:
         read_arpa(path)
     assert (error.value.path, error.value.line) == (str(path), line)
     assert quoted in str(error.value)
+
+
+def test_huge_count_in_a_compressed_file_allocates_nothing(tmp_path: Path) -> None:
+    """How long the text is, nobody knows before it is read; an allocation of this size would be 50 GB."""
+    for count, quoted in (("4000000000", "after 3 2-grams"), ("5000000000", "no room for more")):
+        text = gzip.compress(SMALL.replace("ngram 2=3", f"ngram 2={count}").encode())
+        with pytest.raises(DataError, match=quoted):
+            read_arpa(write_file(tmp_path, text, f"{count}.arpa.gz"))
 
 
 def test_missing_file_is_rejected(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from nextword.core.errors import DataError, InvalidSetting
-from nextword.ngrams.layouts import open_file
+from nextword.ngrams.layouts import open_layout
 from nextword.ngrams.trie import Level, Trie
 from nextword.ngrams.trie_layout import CHUNK, TrieLayout, encode_losslessly, quantize_column, read, write_trie_layout
 from tests.support.random_tries import make_random_trie
@@ -35,7 +35,9 @@ def small_trie() -> Trie:
 
 def write_and_open(trie: Trie, folder: Path, bits: int = 0) -> TrieLayout:
     write_trie_layout(trie, folder / "model", bits)
-    return TrieLayout(open_file(folder / "model"))
+    model = open_layout(folder / "model")
+    assert isinstance(model, TrieLayout)
+    return model
 
 
 def test_read_equals_hand_computation(tmp_path: Path) -> None:
@@ -147,7 +149,7 @@ def test_truncated_file_is_rejected(tmp_path: Path) -> None:
     content = (tmp_path / "model").read_bytes()
     (tmp_path / "model").write_bytes(content[:-100])
     with pytest.raises(DataError, match="model"):
-        TrieLayout(open_file(tmp_path / "model"))
+        open_layout(tmp_path / "model")
 
 
 def test_ids_outside_the_vocabulary_are_rejected(tmp_path: Path) -> None:
