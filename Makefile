@@ -4,7 +4,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: setup setup-dev demo test lint format bench clean
+.PHONY: setup setup-dev demo test fuzz kill lint format bench clean
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -30,6 +30,14 @@ demo: setup
 
 test: setup-dev
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+# Damaged files of every format, and training that is killed: minutes. `make test` runs a few of each.
+fuzz: setup-dev
+	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000) $(ARGS)
+
+kill: setup-dev
+	rm -rf build/kill
+	$(BIN)/python -m tests.support.killing families $(or $(N),100) build/kill $(ARGS)
 
 lint: setup-dev
 	$(BIN)/ruff check .

@@ -37,25 +37,18 @@ def steps_done(run: Path) -> int:
     return steps
 
 
-def drive(*words: str | Path) -> str:
+def drive(*words: object) -> str:
     """Run killing.py, which imports once and forks, so that a dozen kills take seconds."""
     command = [sys.executable, "-m", "tests.support.killing", *map(str, words)]
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(command, capture_output=True, text=True, env=environment(), timeout=300, cwd=root)
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
 
-def test_run_killed_repeatedly_gives_bit_identical_result(text: Path, tmp_path: Path) -> None:
-    drive("signals", text, tmp_path)
-    killed = json.loads((tmp_path / "killed.json").read_text())
-    assert len(killed) >= 4, "the run was over before it could be killed often"
-    for name in ("model.safetensors", "tokenizer.json", "recipe.toml"):
-        assert (tmp_path / "broken" / name).read_bytes() == (tmp_path / "straight" / name).read_bytes(), (name, killed)
-    lines = RunFolder(tmp_path / "broken").read_log()
-    assert [line["step"] for line in lines if line["event"] == "step"] == list(range(1, 61)), killed
-    left = [path for path in (tmp_path / "broken").rglob(".*") if path.name != ".lock"]
-    assert left == [], "what killed writes left behind is swept away"
+def test_run_killed_repeatedly_gives_bit_identical_result(tmp_path: Path) -> None:
+    """`make kill` does this a hundred times with every family."""
+    assert drive("families", 3, tmp_path, "lstm", "ngram-disk").count("0 differences") == 2
 
 
 def test_run_killed_before_any_rename_gives_bit_identical_result(text: Path, tmp_path: Path) -> None:

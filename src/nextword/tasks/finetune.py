@@ -66,17 +66,16 @@ def transfer(
         "data": {phase.name: plan.data.name for phase in recipe.phases},
         "texts": {phase.name: plan.fingerprint for phase in recipe.phases},
     }
-    validations: list[Mapping[str, Any]] = []
     last: Event | None = None
     for event in run_phases(recipe, folder, run, model, plan.tokenizer, splits, plan.device, stop, final=True, **facts):
-        if event.kind == VALID:
-            validations.append(event.values)
         last = event
         yield event
     if last is not None and last.kind == END and last.values.get("reason") != "interrupted":
         finished = RunFolder.open(folder)
         predictor, notes = task.finish(model, finished, plan.device)
         plan = replace(plan, notes=(*plan.notes, *notes))
+        # From the log, since those before a resume were made by another process.
+        validations = [line for line in finished.read_log() if line.get("event") == VALID]
         _finish(finished, plan, last, validations, task.count(train), predictor)
 
 

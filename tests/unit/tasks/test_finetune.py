@@ -166,6 +166,20 @@ def test_run_killed_before_its_first_state_restarts(place: Path, monkeypatch: py
     assert transfer.read_result(place / "killed")["dev"] == full.results[0]["dev"]  # type: ignore[index]
 
 
+def test_run_killed_after_its_last_validation_finishes(place: Path) -> None:
+    """The state is that of the last step, so the process that resumes makes no validation of its own."""
+    folder = place / "late"
+    changes = [*QUICK, "phase.0.steps=4", "phase.0.validate_every=2", "phase.0.save_every=0", "phase.0.log_every=1"]
+    plan = make_plan("bert/finetune", place / "bert", str(place / "color.csv"), changes=changes, device="cpu")
+    for event in transfer.transfer(plan, folder):
+        if event.kind == "end":
+            break  # the generator is dropped here, before the run is evaluated
+    list(transfer.resume(folder, device="cpu")[1])
+    valid = [line for line in RunFolder(folder).read_log() if line["event"] == "valid"]
+    assert [line["step"] for line in valid] == [2, 4]
+    assert transfer.read_result(folder)["dev"]["accuracy"] == valid[-1]["accuracy"]  # type: ignore[index]
+
+
 def test_resume_refuses_other_data(place: Path, tmp_path: Path) -> None:
     rows = draw_color_texts(60)
     data = write_table(tmp_path / "mine.csv", ["text", "label"], rows)
