@@ -9,11 +9,11 @@ BIN := $(VENV)/bin
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
 
-$(VENV)/.installed: requirements.txt pyproject.toml
+$(VENV)/.installed: requirements.txt pyproject.toml starters/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nextword needs Python 3.11 or later: make PYTHON=python3.12 …"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e .
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e . -e ./starters
 	$(BIN)/python -m nextword.kernels.warmup
 	@touch $@
 

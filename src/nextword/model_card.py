@@ -45,8 +45,12 @@ def write_card(run: RunFolder) -> None:
 def _language_model_card(run: RunFolder) -> list[str]:
     recipe = run.recipe
     paper = f": {_cite(run)}" if _cite(run) else ""
-    evaluate = [f"nextword evaluate {run.name} --data my.txt"] if has_output_layer(recipe.model) else []
-    example = 'lm.embed_words(["some text"], "all")' if _is_encoder(run) else 'lm.score("some text").bits_per_byte()'
+    evaluate = [f"nextword evaluate {run.name} --data my.txt"] if _predicts_text(run) else []
+    example = 'lm.score("some text").bits_per_byte()'
+    if _is_encoder(run):
+        example = 'lm.embed_words(["some text"], "all")'
+    elif not _predicts_text(run):
+        example = 'lm.embed(["some text"])'
     return [
         f"A `{recipe.slug}` language model{paper}.",
         "",
@@ -173,11 +177,21 @@ def _facts(run: RunFolder, *more: str) -> list[str]:
 
 
 def _storage(run: RunFolder) -> list[str]:
-    """How the weights are stored, if not as trained."""
-    storage = run.manifest.get("storage")
-    return (
-        [f"- weights: stored in {storage}; reading restores float32, so it can be trained further"] if storage else []
-    )
+    """How the weights are stored, if not as trained, what that costs, and under which license."""
+    manifest, lines = run.manifest, []
+    if storage := manifest.get("storage"):
+        lines.append(f"- weights: stored in {storage}; reading restores float32, so it can be trained further")
+    for row in manifest.get("rounding", ()):
+        lines.append(f"- rounding: {row['metric']} {row['before']:.4g} before, {row['after']:.4g} after")
+    lines += [f"- measured: {text}" for text in manifest.get("measured", ())]
+    if license := manifest.get("license"):
+        lines.append(f"- license of the weights, as that of their text: {license}")
+    return lines
+
+
+def _predicts_text(run: RunFolder) -> bool:
+    """Whether the run has an output layer that fits its weights: sentence vectors have none."""
+    return has_output_layer(run.recipe.model) and run.recipe.phases[-1].objective.get("kind") != "contrastive"
 
 
 def _section(title: str, lines: Iterable[str]) -> list[str]:
@@ -199,7 +213,7 @@ def _join_settings(table: Mapping[str, Any]) -> str:
 
 def _likelihood_table(run: RunFolder) -> list[str]:
     result = last_evaluation(run)
-    if not has_output_layer(run.recipe.model):
+    if not _predicts_text(run):
         return ["None: it has no output layer, so it predicts nothing. It has vectors."]
     if result is None:
         return [NOT_EVALUATED]
@@ -310,6 +324,8 @@ def example_commands(run: RunFolder) -> list[str]:
     if _is_encoder(run):
         embed = [f"nextword embed {run.name} lines.txt --words --layer all"]
         return embed + ([f'nextword next {run.name} "the"'] if "next" in can else [])
+    if not _predicts_text(run):
+        return [f'nextword embed {run.name} lines.txt --query "some text"']
     if "generate" in can:
         return [f"nextword generate {run.name} --max-tokens 60 --temperature 0.8", f'nextword next {run.name} "the"']
     if "fill" in can:  # a masked model

@@ -69,6 +69,7 @@ class Phase:
     epochs: float = 0
     steps: int = 0
     minutes: float = 0
+    min_steps: int = 0  # a budget in epochs is extended to this many steps: few examples need more epochs
     validate_every: int = 0  # steps between validations; 0: once per epoch
     patience: int = 0  # validations without improvement before training stops; 0: never stop early
     keep: str = "best"  # final weights: those of the "best" validation, or the "last"
@@ -85,6 +86,10 @@ class Phase:
                 key="budget",
             )
         where = f"phase '{self.name}'"
+        if self.min_steps and not self.epochs:
+            raise invalid(
+                "min_steps", self.min_steps, "extends a budget in epochs. Set epochs, or leave it out.", where
+            )
         for key, count in (("accumulate", self.accumulate), ("log_every", self.log_every)):
             if count < 1:
                 raise invalid(key, count, "must be at least 1.", where)
@@ -281,7 +286,7 @@ def _apply_change(tables: dict[str, Any], change: str) -> None:
     if isinstance(table, list):
         raise InvalidSetting(f"--set {change}: name a phase and its key, as in phase.0.epochs=3.", key=key)
     if path[:1] == ["phase"] and last in BUDGETS:  # a new budget replaces the old one
-        for budget in BUDGETS:
+        for budget in (*BUDGETS, "min_steps"):
             table.pop(budget, None)
     table[last] = value
 

@@ -297,7 +297,10 @@ def test_unsupported_commands_suggest_another(cli: Cli, output: Any, place: Path
         (["bert/finetune", "--from", "BERT"], "--data"),
         (["bert/finetune", "--from", "BERT", "--data", "CSV", "--label", "stars"], "text, label"),
         (["bert/finetune", "--from", "BERT", "--data", "nothing.csv"], "nothing.csv"),
-        (["bert/tiny", "--from", "BERT", "--data", "CSV"], "bert/choice, bert/finetune, bert/span, bert/tag"),
+        (
+            ["bert/tiny", "--from", "BERT", "--data", "CSV"],
+            "bert/choice, bert/finetune, bert/names, bert/pos, bert/span, bert/tag",
+        ),
     ],
 )
 def test_invalid_arguments_fail(cli: Cli, place: Path, words: list[str], message: str) -> None:

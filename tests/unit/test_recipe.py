@@ -249,3 +249,13 @@ def test_data_is_that_of_all_phases_that_name_none() -> None:
     assert [phase.data for phase in recipe.phases] == ["reviews.csv", "others.csv"]
     named = load_recipe("awd-lstm/ptb").with_data(["mine.txt"])
     assert [phase.data for phase in named.phases] == ["mine.txt", "ptb"]
+
+
+def test_min_steps_belong_to_a_budget_in_epochs_that_others_replace():
+    assert load_recipe("bert/finetune").phases[0].min_steps == 200
+    for change in ("phase.0.epochs=1", "phase.0.steps=3", "phase.0.minutes=1"):
+        assert load_recipe("bert/finetune", [change]).phases[0].min_steps == 0
+    assert load_recipe("bert/finetune", ["phase.0.min_steps=50"]).phases[0].min_steps == 50
+    with pytest.raises(InvalidSetting) as caught:
+        load_recipe("bert/finetune", ["phase.0.steps=3", "phase.0.min_steps=50"])
+    assert caught.value.key == "min_steps"

@@ -30,6 +30,12 @@ def starter_folder(name: str) -> Path:
     models = package_folder(STARTER_PACKAGE, name, "starters") / "models"
     folder = models / name.removeprefix(STARTERS)
     if not (folder / "manifest.json").is_file():
+        if not starter_names():
+            raise MissingFile(
+                f"{name} is not in the installed package nextword-starters, which has no models. Install a newer "
+                'release: pip install --upgrade "nextword[starters]"',
+                path=name,
+            )
         raise unknown("starter model", name, starter_names())
     return folder
 

@@ -108,6 +108,7 @@ class Network(nn.Module):
     has_flat_scores: bool = False  # `read` scores one array that holds many texts (n-grams)
     has_locked_dropout: bool = False  # dropout masks are kept over a chunk, so it matters where a text is cut
     generates_spans: bool = False  # `begin_blanks` and `begin_span` fill blanks of any length (GLM)
+    pools_mean: bool = False  # a text is represented by the mean of its last layer, not by one token
     reinitialized: tuple[str, ...] = ()  # tensors that a warm start leaves at their random values
     num_extra_tokens: int = 0  # special tokens that its frames need beyond the vocabulary: see framing.py
     max_characters: int = 0  # characters per word that it wants in `Inputs.characters`; 0: none

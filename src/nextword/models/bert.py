@@ -30,6 +30,7 @@ from nextword.models.encoder import BidirectionalEncoder, EncoderConfig
 @dataclass(frozen=True)
 class BERTConfig(EncoderConfig):
     segments: int = 2
+    pairs: bool = True  # a pooler and a head for pairs of texts; false: a text is the mean of its tokens
 
 
 class BERT(BidirectionalEncoder):
@@ -43,6 +44,7 @@ class BERT(BidirectionalEncoder):
             segments=config.segments,
             attending=config.layers,
             feeding=config.layers,
-            pairs=True,
+            pairs=config.pairs,
         )
+        self.pools_mean = not config.pairs
         init_gpt_weights(self)

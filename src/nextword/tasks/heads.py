@@ -8,6 +8,7 @@ network can do, not on its name (`pooling = "auto"`):
 
     has a pretrained pooler          tanh(W h₁), as BERT and ALBERT have it; it is fine-tuned with the rest
     bidirectional, no pooler         the same with new weights: RoBERTa at <s>, XLNet at its last token
+    BERT trained without pairs       the mean of the last layer, unchanged
     reads left to right              the vector of the last token, unchanged: GPT, recurrent networks
 
 New weights are drawn from N(0, 0.02²). Other values of `pooling` replace the one token by a pool over all tokens,
@@ -485,10 +486,12 @@ class TextHead(ModelWithHead):
         self.out: Any
         self.dense: nn.Linear | None = None
         self.uses_pooler = False
+        self.pooling = config.pooling
         if config.classifier == "biattentive":
             self.out = BiattentiveClassifier(width, outputs, config.width, config.reduction, config.dropout)
             return
-        auto, inputs = config.pooling == AUTO, POOLINGS.get(config.pooling, 1) * width
+        self.pooling = "mean" if config.pooling == AUTO and network.pools_mean else config.pooling
+        auto, inputs = self.pooling == AUTO, POOLINGS.get(self.pooling, 1) * width
         self.uses_pooler = auto and self.layer_index == -1 and network.pooler is not None
         if config.classifier == "mlp":
             dropouts = tuple(config.dropouts) or (config.dropout,) * (len(config.hidden_sizes) + 1)
@@ -505,7 +508,7 @@ class TextHead(ModelWithHead):
     @property
     def recordable(self) -> bool:  # type: ignore[override]
         """Whether training steps can be captured in a CUDA graph: they never synchronize with the GPU."""
-        plain = type(self) is TextHead and self.config.classifier == "linear" and self.config.pooling in (AUTO, "mean")
+        plain = type(self) is TextHead and self.config.classifier == "linear" and self.pooling in (AUTO, "mean")
         return plain and not self.is_stateful and self.base.recordable
 
     @property
@@ -541,8 +544,8 @@ class TextHead(ModelWithHead):
             with torch.autocast(x.device.type, enabled=False):
                 logits: Tensor = self.out(x.to(self.out.out.weight.dtype), mask, len(x) // len(batch.targets))
             return logits
-        if self.config.pooling != AUTO:
-            x = pool(self.config.pooling, h, batch.inputs)[:frames]
+        if self.pooling != AUTO:
+            x = pool(self.pooling, h, batch.inputs)[:frames]
         else:
             assert positions is not None
             x = h.reshape(-1, h.shape[-1]).index_select(0, positions)  # (frames, D)

@@ -42,6 +42,11 @@ def choose_device(name: str = "auto") -> torch.device:
     return device
 
 
+def cpu_has_bf16() -> bool:
+    """Whether the CPU has instructions for products of 16-bit numbers (AVX512-BF16 or AMX)."""
+    return torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
+
+
 def synchronize(device: torch.device) -> None:
     """Wait until a GPU has done all its work."""
     if device.type == "cuda":

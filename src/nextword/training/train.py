@@ -293,19 +293,27 @@ def build_config(recipe: Recipe) -> Any:
 
 
 def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: LabeledProgress = ignore_progress) -> Tokenizer:
-    """The recipe's tokenizer, trained on the training split alone."""
-    if "load" in recipe.tokenizer:
+    """The recipe's tokenizer, trained on the training split alone.
+
+    With `[tokenizer] every = N` it reads one in N documents, which is enough of a large text.
+    """
+    spec = dict(recipe.tokenizer)
+    every = spec.pop("every", 1)
+    if "load" in spec:
         return train_tokenizer(recipe.tokenizer, ())
+    if type(every) is not int or every < 1:
+        raise invalid("tokenizer.every", every, "must be a whole number of at least 1: one in so many documents.")
 
     def texts() -> Iterator[str]:
         done, total = 0, corpus.bytes("train")
-        for document in corpus.documents("train"):
-            for text in (document.source, document.text) if document.source is not None else (document.text,):
-                yield text
-                done += len(text)
+        for i, document in enumerate(corpus.documents("train")):
+            parts = (document.text,) if document.source is None else (document.source, document.text)
+            if i % every == 0:
+                yield from parts
+            done += sum(map(len, parts))
             on_progress("training the tokenizer", done, total)
 
-    return train_tokenizer(recipe.tokenizer, texts(), pretrained_words(recipe))
+    return train_tokenizer(spec, texts(), pretrained_words(recipe))
 
 
 def pretrained_words(recipe: Recipe) -> Sequence[str]:

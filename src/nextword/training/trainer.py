@@ -130,9 +130,11 @@ class Trainer:
 
         # Budget. total_steps is 0 until minutes are turned into steps.
         self.steps_per_epoch = max(1, self.objective.batches_per_epoch(self.train_data) // phase.accumulate)
-        self.total_steps = phase.steps or math.ceil(phase.epochs * self.steps_per_epoch)
+        self.total_steps = phase.steps or count_steps(phase, self.steps_per_epoch)
         self.validate_every = phase.validate_every or (
-            self.steps_per_epoch if phase.epochs else max(1, self.total_steps // VALIDATIONS)
+            self.steps_per_epoch
+            if phase.epochs and self.total_steps > phase.min_steps
+            else max(1, self.total_steps // VALIDATIONS)
         )
         self.is_budget_final = not phase.minutes
 
@@ -474,6 +476,11 @@ class Trainer:
                 self.run.save_model(self.network.save)
                 weights = pytree.clone(network_tensors(self.network))
             load_network_tensors(self.network, weights)  # the next phase begins with the averaged weights
+
+
+def count_steps(phase: Phase, steps_per_epoch: int) -> int:
+    """Steps of a budget in epochs; 0 without one."""
+    return max(math.ceil(phase.epochs * steps_per_epoch), phase.min_steps)
 
 
 def network_tensors(network: nn.Module) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ import torch
 
 import nextword
 from nextword.core.errors import InvalidSetting, RunError, Unsupported
+from nextword.model_card import write_card
 from nextword.run_folder import RunFolder
 from tests.support.fake_starters import install_starter
 from tests.support.tiny_transfer import draw_color_texts, make_run, write_table
@@ -54,3 +55,14 @@ def test_only_finished_runs_with_weights_are_rounded(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match="n-grams"):
         nextword.convert(ngram, tmp_path / "small", to="int8", progress=False)
     assert not (tmp_path / "small").exists()
+
+
+def test_card_tells_what_rounding_costs_and_the_license(tmp_path: Path) -> None:
+    nextword.convert(make_run(tmp_path / "bert"), tmp_path / "small", to="int8", progress=False)
+    run = RunFolder.open(tmp_path / "small")
+    run.seal(license="CC BY-SA 3.0", rounding=[{"metric": "accuracy", "before": 0.91234, "after": 0.9}])
+    write_card(RunFolder(run.path, "starter/bert"))
+    card = (run.path / "card.md").read_text()
+    assert card.startswith("# starter/bert\n")
+    assert "accuracy 0.9123 before, 0.9 after" in card
+    assert "CC BY-SA 3.0" in card

@@ -45,6 +45,13 @@ def test_missing_package_is_named_with_the_command(monkeypatch: pytest.MonkeyPat
     assert starter_names() == []
 
 
+def test_package_without_models_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = install_starter(tmp_path, monkeypatch)
+    (installed / "manifest.json").unlink()
+    with pytest.raises(MissingFile, match="nextword-starters, which has no models"):
+        RunFolder.open("starter/gpt2")
+
+
 def test_existing_path_wins_over_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert is_model_name("starter/bert")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+import nextword
 from nextword.batching.masked import Sentences
 from nextword.core.errors import DataError, InvalidSetting, Unsupported
 from nextword.core.types import Batch
@@ -119,3 +121,25 @@ def test_bad_settings_and_texts_are_refused() -> None:
         make_contrastive(same_fraction=1.5)
     with pytest.raises(DataError, match="at least 500 tokens"):
         take(make_contrastive(min_tokens=500), 1)
+
+
+def test_trained_run_has_vectors_and_predicts_no_words(tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(
+        "\n\n".join(f"The king saw house {i}. The queen saw a river." for i in range(60))
+    )
+    run = nextword.train(
+        "bert/tiny",
+        tmp_path / "text.txt",
+        out=tmp_path / "run",
+        objective={"kind": "contrastive"},
+        batches={"kind": "neighbors", "rows": 4, "length": 16, "min_tokens": 2},
+        steps=2,
+        progress=False,
+    )
+    lm = nextword.load(run)
+    assert lm.can == {"embed"}
+    card = (run.path / "card.md").read_text()
+    assert 'lm.embed(["some text"])' in card
+    assert "nextword evaluate" not in card
+    labels = nextword.predict(run, ["A river."], labels=["water", "kings"])
+    assert sum(labels[0].probabilities.values()) == pytest.approx(1)

@@ -21,12 +21,14 @@ from nextword.core.protocols import Encoder
 from nextword.data.squad import make_question
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models import MODELS, model_class
+from nextword.models.bert import BERT, BERTConfig
 from nextword.models.framing import add_missing_tokens
 from nextword.objectives import make_objective
 from nextword.recipe import load_recipe
 from nextword.tasks import task_class
+from nextword.tasks.classification import ClassificationConfig
 from nextword.tasks.encoding import encode_texts
-from nextword.tasks.heads import POOLINGS
+from nextword.tasks.heads import POOLINGS, TextHead, mean_pool
 from nextword.tasks.label_text import encode_sources, tokenize_labels
 from nextword.tasks.multiple_choice import encode_choices
 from nextword.tasks.question_answering import PassageBatches, encode_questions
@@ -207,3 +209,17 @@ def test_seq2seq_networks_generate_their_labels(slug: str, tmp_path: Path) -> No
     with torch.no_grad():
         again = reload(task, network, tmp_path)(Bucketed().batch(text, np.arange(4), 0))
     assert torch.equal(logits, again)
+
+
+def test_bert_without_pairs_is_read_as_the_mean_of_its_tokens() -> None:
+    tokenizer = train_tokenizer({"kind": "wordpiece", "size": 150}, TEXTS)
+    settings = {"kind": "classification", "frame": "classify", "labels": ("a", "b"), "dropout": 0.0}
+    config = ClassificationConfig(**settings)
+    networks = [BERT(BERTConfig(**ATTENDS, pairs=pairs), vocabulary(tokenizer)).eval() for pairs in (False, True)]
+    heads = [TextHead(network, config, 2) for network in networks]
+    assert [head.uses_pooler for head in heads] == [False, True]
+    assert networks[0].pooler is networks[0].next_sentence is None
+    examples, _ = encode_texts(networks[0], tokenizer, "classify", TEXTS, None)
+    batch = next(Bucketed(rows=4, length=40).batches(examples, 0, 0))
+    h = heads[0].read_layer(batch.inputs)
+    assert torch.equal(heads[0](batch), heads[0].out(mean_pool(h, batch.inputs)))

@@ -9,9 +9,12 @@ import pytest
 
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, UnknownName
 from nextword.core.types import Vocabulary
+from nextword.data.opening import open_corpus
+from nextword.recipe import load_recipe
 from nextword.tokenizers import fingerprint, vocabulary
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
+from nextword.training.train import build_tokenizer
 
 TEXTS = ["the cat sat on the mat and the dog sat on the log\n", "naïve cafés, 戦場! the end\n"] * 20
 KINDS = ["bytes", "characters", "words", "bpe", "classic-bpe", "wordpiece", "unigram"]
@@ -161,3 +164,15 @@ def test_unigram_prefers_the_more_probable_segmentation():
     """a and b never occur alone, so EM must give all probability to ab."""
     tokenizer = train_tokenizer({"kind": "unigram", "size": 20}, ["abab cdcd abcd"] * 50)
     assert [tokenizer.piece(id) for id in tokenizer.encode("abcd").ids] in ([b" abcd"], [b" ab", b"cd"])
+
+
+def test_tokenizer_of_a_run_reads_one_in_so_many_documents(tmp_path):
+    (tmp_path / "train.jsonl").write_text("".join(f'{{"text": "word{i} again"}}\n' for i in range(6)))
+    for split in ("valid", "test"):
+        (tmp_path / f"{split}.jsonl").write_text('{"text": "again"}\n')
+    changes = ["tokenizer={kind='words', every=3}", f"phase.0.data={tmp_path}"]
+    tokenizer = build_tokenizer(load_recipe("lstm/tiny", changes), open_corpus(tmp_path))
+    assert [f"word{i}" in tokenizer.words for i in range(6)] == [True, False, False, True, False, False]
+    with pytest.raises(InvalidSetting) as caught:
+        build_tokenizer(load_recipe("lstm/tiny", ["tokenizer={kind='words', every=0}"]), open_corpus(tmp_path))
+    assert caught.value.key == "tokenizer.every"

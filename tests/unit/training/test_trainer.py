@@ -155,6 +155,14 @@ def test_epochs_or_steps_limit_training_and_set_validations(tmp_path: Path) -> N
     assert events[0].values["tokens"] == 405
 
 
+def test_min_steps_extend_a_budget_in_epochs(tmp_path: Path) -> None:
+    _, events = run_lstm_job(tmp_path / "few", epochs=0.5, min_steps=40)  # 20 steps per epoch
+    assert (events[-1].step, events[-1].epoch) == (40, 2.0)
+    assert [event.step for event in events if event.kind == VALID] == list(range(4, 41, 4))
+    _, events = run_lstm_job(tmp_path / "enough", epochs=1.5, min_steps=10)
+    assert events[-1].step == 30
+
+
 def test_accumulation_counts_epochs_by_text_read(tmp_path: Path) -> None:
     _, events = run_lstm_job(tmp_path / "run", epochs=1, accumulate=4, valid=None)
     assert events[-1].step == PER_EPOCH // 4
