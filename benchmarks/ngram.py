@@ -1,4 +1,4 @@
-"""N-grams compared with KenLM in one run: quality, estimation, queries, distributions, size.
+"""N-grams compared with KenLM in one run: quality, estimation, queries, distributions, opening, size.
 
     python benchmarks/ngram.py --kenlm BIN [--data ../shared/data] [--wiki FILE --memory 2GB] [--repeat 5]
 
@@ -281,6 +281,37 @@ def sizes(kenlm: Path, room: Path) -> list[list[Any]]:
     return rows
 
 
+def opening(room: Path, repeat: int) -> list[list[Any]]:
+    """The first opening of a file, which reads it for its checksum and validates it, and the next ones."""
+    from nextword.conversion import convert
+    from nextword.core.io import REMEMBERED_SIZE, SETTLED, forget
+    from nextword.ngrams.layouts import open_layout
+    from nextword.run_folder import checksum
+
+    place, rows = room / "WikiText-2", []
+    for layout in ("fast", "compact"):
+        target = place / f"opened-{layout}"
+        convert(str(place / "run"), str(target), [f"model.layout={layout}"])
+        path = target / "model.ngram"
+        size = path.stat().st_size
+        if size < REMEMBERED_SIZE:
+            raise SystemExit(f"{path} is too small to be remembered.")
+        time.sleep(SETTLED)
+        times = []
+        for turn in range(repeat + 1):
+            forget(path)
+            clock = [time.process_time()]
+            for work in (checksum, open_layout, lambda path: (checksum(path), open_layout(path))):
+                work(path)
+                clock.append(time.process_time())
+            if turn:  # the first turn warms up
+                times.append(np.diff(clock))
+        check_sum, validation, again = np.median(times, 0)
+        each = [f"{seconds / size * 1e9:.2f} s/GB" for seconds in (check_sum, validation)]
+        rows.append([layout, f"{size / 1e6:.0f} MB", *each, f"{again * 1e3:.1f} ms"])
+    return rows
+
+
 def large(kenlm: Path, wiki: Path, memory: str, room: Path) -> list[list[Any]]:
     place = room / "large"
     (place / "data").mkdir(parents=True)
@@ -319,7 +350,7 @@ def main() -> None:
     parser.add_argument("--memory", default="2GB")
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--room", type=Path, help="parent of the temporary folder for the models")
-    parser.add_argument("--only", default="quality,estimating,reading,sizes,large")
+    parser.add_argument("--only", default="quality,estimating,reading,opening,sizes,large")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.room) as folder:
         room = Path(folder)
@@ -334,6 +365,9 @@ def main() -> None:
             print(f"compiling once: {facts['compile_seconds']:.1f} s; stages: {facts['stages']}\n")
         if "reading" in only:
             table(["WikiText-2 test, one core", "", "ratio"], reading(given.data, room, given.repeat))
+        if "opening" in only:
+            columns = ["opening, WikiText-2 order 5, CPU time", "size", "checksum, once", "validation, once", "again"]
+            table(columns, opening(room, given.repeat))
         if "sizes" in only:
             table(
                 ["compact, WikiText-2 order 5", "KenLM trie", "nextword", "ratio", "parameters"],

@@ -28,9 +28,19 @@ import numpy as np
 
 from nextword.core.errors import DataError, Unsupported, invalid
 from nextword.core.io import DecompressedFile, write_atomically
-from nextword.core.jit import jit
+from nextword.core.jit import jit, mix_bits
 from nextword.core.types import Progress, ignore_progress
-from nextword.ngrams.trie import MAX_LOG_BACKOFF, MAX_ORDER, NODE, NONE, Section, Trie, build_section, build_trie
+from nextword.ngrams.trie import (
+    MAX_LOG_BACKOFF,
+    MAX_ORDER,
+    NODE,
+    NONE,
+    Section,
+    Trie,
+    build_section,
+    build_trie,
+    make_slots,
+)
 
 UNKNOWN, EOS = "<unk>", "<eos>"
 UNKNOWN_MISSING = -100.0  # log10 p of <unk> if the file has none, as in KenLM
@@ -425,7 +435,7 @@ class WordTable:
         self.starts = np.zeros(len(words) + 1, np.int64)
         np.cumsum(np.fromiter(map(len, words), np.int64, len(words)), out=self.starts[1:])
         self.ids = ids
-        self.slots = np.full(1 << max(4, (2 * len(words)).bit_length()), NONE, np.uint32)
+        self.slots = make_slots(len(words))
         fill_table(self.text, self.starts, self.slots)
 
     @property
@@ -436,11 +446,11 @@ class WordTable:
 @jit
 def slot_of(text, begin, end, known, starts, slots):
     """The slot of the bytes text[begin:end] in the table, or the empty slot to insert them into."""
-    h = np.uint64(0xCBF29CE484222325)
+    mask = len(slots) - 2
+    h = np.uint64(0xCBF29CE484222325) ^ mix_bits(np.uint64(slots[mask + 1]))
     for i in range(begin, end):
         h = (h ^ np.uint64(text[i])) * np.uint64(0x100000001B3)
     h ^= h >> np.uint64(29)
-    mask = len(slots) - 1
     at = np.int64(h & np.uint64(mask))
     while slots[at] != NONE:
         start = starts[slots[at]]

@@ -20,13 +20,14 @@ continues). It never stands in between, and every context begins anew after it.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from nextword.core.jit import jit, run_parallel
+from nextword.core.jit import jit, mix_bits, run_parallel
 
 NODE = np.uint32  # ids of words and of nodes within a level
 NONE = 0xFFFFFFFF  # no word: in a stream of ids, resets the context; in a table, an empty slot
@@ -126,7 +127,7 @@ class Section:
     rows: np.ndarray  # (U, n) uint32
     log_probs: np.ndarray  # (U,) float32; NaN: to be computed by backing off
     log_backoffs: np.ndarray  # (U,) float32
-    slots: np.ndarray  # the hash table over the rows
+    slots: np.ndarray  # the hash table over the rows, from make_slots
 
     def look_up(self, longer: np.ndarray, offset: int) -> np.ndarray:
         """The row that each longer n-gram begins (offset 0) or ends with (1); NONE if there is none."""
@@ -139,9 +140,19 @@ class Section:
 
 def build_section(rows: np.ndarray, log_probs: np.ndarray, log_backoffs: np.ndarray) -> tuple[Section, int]:
     """Build the hash table of these n-grams. Also returns the first row that occurs twice; −1 if there is none."""
-    slots = np.full(1 << max(4, (2 * len(rows)).bit_length()), NONE, np.uint32)
+    slots = make_slots(len(rows))
     duplicate = insert_rows(rows, slots)
     return Section(rows, log_probs, log_backoffs, slots), duplicate
+
+
+def make_slots(count: int) -> np.ndarray:
+    """An empty hash table for so many entries: a power of two of slots, and the seed of its hash function.
+
+    The seed is random, so that nobody can write a file of entries that all collide, and take hours to insert.
+    """
+    slots = np.full((1 << max(4, (2 * count).bit_length())) + 1, NONE, np.uint32)
+    slots[-1] = secrets.randbits(32)
+    return slots
 
 
 def build_trie(sections: list[Section], boundary: int, facts: dict[str, Any]) -> Trie:
@@ -198,12 +209,11 @@ def _insert(old: Section, rows: np.ndarray) -> Section:
 @jit
 def slot_of_row(rows, row, offset, known, slots):
     """The slot of the words of a row, from `offset` on, in the hash table over `known`, or where to insert them."""
-    n = known.shape[1]
-    h = np.uint64(0)
+    n, mask = known.shape[1], len(slots) - 2
+    h = mix_bits(np.uint64(slots[mask + 1]))
     for j in range(n):
         h = (h ^ np.uint64(rows[row, offset + j])) * np.uint64(0x9E3779B97F4A7C15)
         h ^= h >> np.uint64(32)
-    mask = len(slots) - 1
     at = np.int64(h & np.uint64(mask))
     while slots[at] != NONE:
         same = True

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from nextword.core.errors import DataError, InvalidSetting, MissingDependency, NextwordError, Unsupported
 from nextword.ngrams import arpa
 from nextword.ngrams.arpa import read_arpa, write_arpa
-from nextword.ngrams.trie import Level, Trie
+from nextword.ngrams.trie import NONE, Level, Trie, build_section
 from nextword.tokenizers.words import Words
 from tests.support.reference_ngrams import assert_sound, find_node, log_prob
 
@@ -420,3 +420,46 @@ def test_write_arpa_with_any_boundary_id_round_trips(tmp_path: Path) -> None:
     assert value(restored, 4, 1) == pytest.approx(0, abs=1e-6)
     assert value(restored, 1) == pytest.approx(-1 / LN10)
     assert backoff(restored, 1) == pytest.approx(0.75 / LN10)
+
+
+# ------------------------------------------------------------------------------------------------ chosen collisions
+
+
+def count_longest_run(slots: np.ndarray) -> int:
+    """Full slots of a hash table in a row."""
+    runs = "".join("x" if full else " " for full in slots[:-1] != NONE).split()
+    return max(map(len, runs))
+
+
+def colliding(hashes: np.ndarray, count: int) -> np.ndarray:
+    """Indices of hashes that belong into the same slot of a table of `count` entries."""
+    slot = hashes & np.uint64((1 << (2 * count).bit_length()) - 1)
+    values, counts = np.unique(slot, return_counts=True)
+    return np.flatnonzero(slot == values[counts.argmax()])[:count]
+
+
+def test_ngrams_that_were_chosen_to_collide_do_not() -> None:
+    count = 100
+    candidates = np.random.default_rng(0).integers(0, 1 << 20, (1 << 16, 2)).astype(np.uint32)
+    h = np.zeros(len(candidates), np.uint64)
+    for column in candidates.T:
+        h = (h ^ column) * np.uint64(0x9E3779B97F4A7C15)
+        h ^= h >> np.uint64(32)
+    rows = candidates[colliding(h, count)]
+    assert len(rows) == count
+    values = np.zeros(count, np.float32)
+    section, duplicate = build_section(rows, values, values)
+    assert duplicate == -1
+    assert count_longest_run(section.slots) < count // 2
+
+
+def test_words_that_were_chosen_to_collide_do_not() -> None:
+    count = 100
+    letters = np.random.default_rng(0).integers(97, 123, (1 << 16, 8)).astype(np.uint8)
+    h = np.full(len(letters), 0xCBF29CE484222325, np.uint64)
+    for column in letters.T:
+        h = (h ^ column) * np.uint64(0x100000001B3)
+    words = [bytes(row) for row in letters[colliding(h ^ (h >> np.uint64(29)), count)]]
+    assert len(set(words)) == count
+    table = arpa.WordTable(words, np.arange(count, dtype=np.uint32))
+    assert count_longest_run(table.slots) < count // 2
