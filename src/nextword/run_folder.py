@@ -176,19 +176,28 @@ class RunFolder:
 
         `again`: read every file to its end, even if its checksum is remembered.
         """
-        for name, checksums in self.manifest.get("files", {}).items():
-            if names and name not in names:
-                continue
-            path = self.path / name
-            if not path.is_file():
-                raise RunError(f"{path} is missing. Restore it, or train again.", path=path)
-            if again:
-                forget(path)
-            if checksum(path) not in checksums:
-                raise RunError(
-                    f"{path} was changed or truncated after training: its checksum differs. Restore it or train again.",
-                    path=path,
-                )
+        while True:
+            manifest = self.manifest
+            try:
+                for name, checksums in manifest.get("files", {}).items():
+                    if not names or name in names:
+                        self._verify_file(self.path / name, checksums, again)
+                return
+            except RunError:
+                if self.manifest == manifest:  # otherwise a process that trains it has just saved other weights
+                    raise
+
+    @staticmethod
+    def _verify_file(path: Path, checksums: list[str], again: bool) -> None:
+        if not path.is_file():
+            raise RunError(f"{path} is missing. Restore it, or train again.", path=path)
+        if again:
+            forget(path)
+        if checksum(path) not in checksums:
+            raise RunError(
+                f"{path} was changed or truncated after training: its checksum differs. Restore it or train again.",
+                path=path,
+            )
 
     def save_model(self, save: Callable[[Path], list[str]], **facts: object) -> None:
         """Let a model write its files into a temporary folder, then replace the old ones and seal the new ones.

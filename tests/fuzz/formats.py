@@ -134,7 +134,12 @@ def use_model(run: Path = RUN) -> object:
     """Everything the model in a run folder can do, and what its folder says about it."""
     opened = nextword.Run(run)
     said = [repr(opened), opened._repr_html_()]
-    lm = nextword.load(run, device="cpu")
+    assert said
+    return use_abilities(nextword.load(run, device="cpu"))
+
+
+def use_abilities(lm: Any) -> list[object]:
+    """What a model says to a few texts."""
     values: list[object] = [sorted(lm.can)]
     for ability, call in (
         ("score", lambda: lm.score(TEXT).nats),
@@ -143,13 +148,12 @@ def use_model(run: Path = RUN) -> object:
         ("fill", lambda: [(guess.text, guess.probability) for guess in lm.fill("the ___ king", k=2)[0]]),
         ("embed", lambda: lm.embed(["the old king"]).double().abs().sum().item()),
         ("predict", lambda: list(map(str, lm.predict(_examples(lm))))),
-    ):  # fmt: skip
+    ):
         if ability in lm.can:
             try:
                 values.append(call())
             except Unsupported as error:
                 values.append(str(error))
-    assert said
     return values
 
 

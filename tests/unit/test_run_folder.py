@@ -108,6 +108,24 @@ def test_what_is_no_run_or_from_the_future_is_refused(run: RunFolder, tmp_path: 
 # ------------------------------------------------------------------------------------------------ model files
 
 
+def test_verify_accepts_weights_saved_in_the_meantime(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process may train the run that is read."""
+    run.save_model(saver("first", "model.bin"))
+    compute, saves = checkpoint.checksum, iter(("second", "third"))
+
+    def save_before(path: Path) -> str:
+        if path.parent == run.path and path.name == "model.bin" and (text := next(saves, "")):
+            run.save_model(saver(text, "model.bin"))
+        return compute(path)
+
+    monkeypatch.setattr(checkpoint, "checksum", save_before)
+    run.verify()
+    assert next(saves, "") == ""
+    (run.path / "model.bin").write_text("damaged")
+    with pytest.raises(RunError, match="checksum"):
+        run.verify()
+
+
 def test_a_changed_or_missing_file_is_noticed(run: RunFolder) -> None:
     run.save_model(saver("first", "model.bin"), best=1.5)
     run.verify()
