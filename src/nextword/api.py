@@ -20,6 +20,7 @@ notebook's stop button) ends training after the current step with its state save
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike, fspath
 from pathlib import Path
@@ -93,6 +94,8 @@ def train(
     recipe: str | Path | Recipe | None = ...,
     data: object = ...,
     *,
+    columns: str | Sequence[str | int] = ...,
+    header: bool | None = ...,
     out: RunPath | None = ...,
     seed: int | None = ...,
     resume: bool = ...,
@@ -108,6 +111,8 @@ def train(
     recipe: str | Path | Recipe | None = ...,
     data: object = ...,
     *,
+    columns: str | Sequence[str | int] = ...,
+    header: bool | None = ...,
     out: RunPath | None = ...,
     seed: int | None = ...,
     resume: bool = ...,
@@ -123,6 +128,8 @@ def train(
     recipe: str | Path | Recipe | None = None,
     data: object = None,
     *,
+    columns: str | Sequence[str | int] = "",
+    header: bool | None = None,
     out: RunPath | None = None,
     seed: int | None = None,
     resume: bool = False,
@@ -143,6 +150,8 @@ def train(
 
     recipe    "slug/name" (see `papers`), the path of a TOML file, or a Recipe
     data      text, or pairs for a sequence-to-sequence recipe; {"PHASE": data, …} if the recipe has several phases
+    columns   of a table, by name or number from 1: that of the text, or those of source and target
+    header    whether the first row of a table names its columns; the default is to detect it
     out       run folder; the default is runs/<slug>-<name>
     seed      random seed of all phases
     resume    continue the run in `out`, bit-exactly; leave the recipe out, or give the same one
@@ -165,10 +174,10 @@ def train(
     elif recipe is not None and given:
         raise InvalidSetting("Settings need a recipe by name. Change the Recipe itself instead.", key="settings")
     if recipe is not None:
-        recipe = _with_data(recipe, data)
+        recipe = _with_data(recipe, data, columns, header)
         recipe = recipe if seed is None else recipe.with_seed(_whole_number("seed", seed))
         folder = Path(_path("out", out) if out else default_run_folder(recipe))
-    elif data is not None or seed is not None or given:
+    elif data is not None or seed is not None or given or columns or header is not None:
         raise InvalidSetting("A resumed run keeps its data, seed and settings. Leave them out.", key="resume")
     elif resume and out:
         folder = Path(_path("out", out))
@@ -242,10 +251,18 @@ def _train_and_evaluate(
         yield Event(EVALUATE, last.phase, last.step, last.epoch, last.seconds, evaluation)
 
 
-def _with_data(recipe: Recipe, data: object) -> Recipe:
-    """The recipe on this data; a dictionary may name the data of each phase."""
+def _with_data(
+    recipe: Recipe, data: object, columns: str | Sequence[str | int] = "", header: bool | None = None
+) -> Recipe:
+    """The recipe on this data; a dictionary may name the data of each phase. Columns and header are for the first."""
+    from nextword.data.tables import choose_in_spec
     from nextword.objectives import trains_on_pairs
 
+    if columns or header is not None:
+        given = _with_data(recipe, data)
+        own, is_parallel = given.phases[0].data, trains_on_pairs(given.phases[0].objective)
+        chosen = choose_in_spec(own, columns, header, is_parallel)
+        return replace(given, phases=tuple(replace(p, data=chosen) if p.data == own else p for p in given.phases))
     if data is None:
         return recipe
     phases = {phase.name: phase for phase in recipe.phases}
@@ -361,6 +378,8 @@ def compare(
     data: object = None,
     minutes: float = 4.0,
     *,
+    columns: str | Sequence[str | int] = "",
+    header: bool | None = None,
     out: RunPath | None = None,
     resume: bool = False,
     device: str = "auto",
@@ -378,12 +397,15 @@ def compare(
     models     recipes and run folders; the default is a ladder from n-grams to Transformers
     data       the default is built in
     minutes    training time of all models together
+    columns    of a table, by name or number from 1: that of the text, or those of source and target
+    header     whether the first row of a table names its columns; the default is to detect it
     out        folder for runs and report.html; the default is runs/compare-<data>
     resume     continue the comparison in `out`
     stop       called between steps; True ends the comparison with its state saved
     settings   settings of every recipe by name: tokenizer={"size": 8000}
     """
     from nextword.comparison.compare import open_plan, run_plan
+    from nextword.data.tables import choose_in_spec
     from nextword.progress.comparison import ComparisonDisplay
     from nextword.recipe import settings_as_changes
 
@@ -392,7 +414,9 @@ def compare(
     all_changes = [*changes, *settings_as_changes(settings)]
     plan: Plan = open_plan(
         [_path("models", model) for model in models],
-        _source(data),
+        choose_in_spec(
+            _source(data), columns, header, "," in columns if isinstance(columns, str) else len(columns) > 1
+        ),
         _positive_number("minutes", minutes),
         _path("out", out) if out else None,
         all_changes,
@@ -417,6 +441,8 @@ def transfer(
     data: object = None,
     *,
     out: RunPath | None = None,
+    columns: str | Sequence[str | int] = "",
+    header: bool | None = None,
     text: str = "",
     text_pair: str = "",
     label: str = "",
@@ -445,7 +471,10 @@ def transfer(
     from_       the run to fine-tune; "" for a recipe with a network of its own
     data        labeled rows, or the name of a benchmark such as "RTE"
     out         the new run folder; the default is runs/<model>-<data>; with `num_seeds`, its subfolders seed-0 …
-    text        columns of a table: `text`, `text_pair` and `label`; the default is to guess them by name
+    columns     of a table, by name or number from 1: [text, label] or [text, second text, label]; the default is to
+                guess them by name, or else by content
+    header      whether the first row of a table names its columns; the default is to detect it
+    text        the same columns one by one: `text`, `text_pair` and `label`
     kind        "classification", "pair_classification", "regression" or "multiple_choice"; the default is to guess it
     features    a run whose contextual embeddings a tagger also reads
     train_fraction   fraction of the training examples to use
@@ -457,7 +486,7 @@ def transfer(
     stop        called between steps; True ends training with its state saved
     settings    settings of the recipe by name: epochs=3, optimizer={"rate": 1e-5}, task={…}
     """
-    from nextword.data.tables import Columns
+    from nextword.data.tables import parse_columns
     from nextword.progress.transfer import TransferDisplay
     from nextword.recipe import load_recipe, settings_as_changes
     from nextword.tasks.suite import fine_tune
@@ -472,7 +501,7 @@ def transfer(
             _path("from_", from_) if from_ else "",
             _source(data),
             _path("out", out) if out else "",
-            columns=Columns(text, text_pair, label),
+            columns=parse_columns(columns, header, text=text, second=text_pair, label=label),
             kind=kind,
             seed=None if seed is None else _whole_number("seed", seed),
             seeds=_whole_number("num_seeds", num_seeds),
@@ -526,6 +555,8 @@ def predict(
     data: object,
     *,
     labels: Sequence[str] = (),
+    columns: str | Sequence[str | int] = "",
+    header: bool | None = None,
     text: str = "",
     text_pair: str = "",
     device: str = "auto",
@@ -541,11 +572,14 @@ def predict(
                 needs them; or a table: a path, a frame, a dictionary of columns
     labels      for a model without a task head: labels to choose from, by their probability or by sentence vectors
                 (zero-shot)
-    text        columns of a table: `text` and `text_pair`; the default is those used in training
+    columns     of a table, by name or number from 1: [text] or [text, second text]; the default is those used in
+                training
+    header      whether the first row of a table names its columns; the default is to detect it
+    text        the same columns one by one: `text` and `text_pair`
 
     To predict more than once, keep the model: `model = nextword.load(run)`, `model.predict(examples)`.
     """
-    from nextword.data.tables import Columns
+    from nextword.data.tables import parse_columns
     from nextword.lm.base import TextModel
     from nextword.tasks.in_context import zero_shot_class
     from nextword.tasks.predict import Prompt, predict_file
@@ -561,7 +595,7 @@ def predict(
     done = predict_file(
         path,
         _source(data),
-        columns=Columns(text, text_pair),
+        columns=parse_columns(columns, header, text=text, second=text_pair, labeled=False),
         prompt=Prompt(labels) if labels else None,
         device=device,
         precision=precision,

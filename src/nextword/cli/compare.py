@@ -12,10 +12,12 @@ from nextword.cli.console import (
     Changes,
     Data,
     Device,
+    Header,
     Json,
     Out,
     Quiet,
     Resume,
+    SourceColumns,
     console,
     emit_json,
     exit_interrupted,
@@ -36,6 +38,8 @@ def compare(
         ),
     ] = None,
     data: Data = "",
+    columns: SourceColumns = "",
+    header: Header = None,
     minutes: Annotated[float, typer.Option("--minutes", help="Training time for all models together.")] = 4.0,
     out: Out = "",
     changes: Changes = None,
@@ -56,13 +60,16 @@ def compare(
     from nextword.progress.display import Interrupted
 
     if resume:
-        refuse_options({"names": names, "--set": changes}, "--resume continues the comparison as planned.")
+        table = {"--columns": columns, "--header": header is not None}
+        refuse_options({"names": names, "--set": changes, **table}, "--resume continues the comparison as planned.")
     is_silent = quiet or json
     try:
         result = nextword.compare(
             names or (),
             save_stdin(data) or None,
             minutes,
+            columns=columns,
+            header=header,
             out=out or None,
             changes=changes or (),
             resume=resume,

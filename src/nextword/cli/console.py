@@ -36,6 +36,17 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out,
 Seed = Annotated[int | None, typer.Option("--seed", help="Random seed. Default: the recipe's.", min=0)]
 TextColumn = Annotated[str, typer.Option("--text", metavar="COLUMN", help="Text column. Default: guessed.")]
 PairColumn = Annotated[str, typer.Option("--text-pair", metavar="COLUMN", help="Column of the second text of a pair.")]
+TableColumns = Annotated[
+    str, typer.Option("--columns", metavar="A,B", help="Columns by name or number: text[,second text],label.")
+]
+SourceColumns = Annotated[
+    str,
+    typer.Option("--columns", metavar="A[,B]", help="Columns by name or number: the text, or source,target of pairs."),
+]
+Header = Annotated[
+    bool | None,
+    typer.Option("--header/--no-header", help="Whether the first row names the columns. Default: detected."),
+]
 Top = Annotated[int, typer.Option("--top", "-k", help="Number of results to show.", min=1)]
 Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1 or auto.")]
 Precision = Annotated[str, typer.Option("--precision", help="Weight precision: fp32, bf16 or int8.")]

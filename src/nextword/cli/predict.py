@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from nextword.cli.console import (
     Device,
+    Header,
     Json,
     PairColumn,
     Precision,
@@ -39,6 +40,10 @@ def predict(
             help="csv, tsv, jsonl, or one text per line; CoNLL for a tagger; SQuAD's JSON for questions; - is stdin.",
         ),
     ] = "-",
+    columns: Annotated[
+        str, typer.Option("--columns", metavar="A,B", help="Columns by name or number: text[,second text].")
+    ] = "",
+    header: Header = None,
     text: Annotated[
         str, typer.Option("--text", metavar="COLUMN", help="Text column. Default: the one used in training.")
     ] = "",
@@ -102,7 +107,7 @@ def predict(
       nextword predict runs/gpt2 r.csv --labels good,bad --template "The film was {label}."
       nextword predict runs/gpt2 news.csv --examples labeled.csv --shots 16
     """
-    from nextword.data.tables import Columns
+    from nextword.data.tables import parse_columns
     from nextword.tasks.predict import predict_file
 
     if submission is not None:
@@ -114,7 +119,7 @@ def predict(
             run,
             file,
             output=out,
-            columns=Columns(text, text_pair),
+            columns=parse_columns(columns, header, text=text, second=text_pair, labeled=False),
             task=task,
             ensemble=ensemble or (),
             prompt=_prompt(labels, template, examples, shots, seed, calibrate),

@@ -11,11 +11,13 @@ from rich.markup import escape
 from nextword.cli.console import (
     Changes,
     Device,
+    Header,
     Json,
     Out,
     Quiet,
     Resume,
     Seed,
+    SourceColumns,
     emit_json,
     exit_interrupted,
     print_line,
@@ -38,6 +40,8 @@ def train(
         list[str] | None,
         typer.Option("--data", help="Text: path, FILE:COLUMN of a table, or data set; PHASE=TEXT for one phase."),
     ] = None,
+    columns: SourceColumns = "",
+    header: Header = None,
     out: Out = "",
     changes: Changes = None,
     seed: Seed = None,
@@ -52,6 +56,8 @@ def train(
       nextword train lstm/tiny
       nextword train lstm/wikitext2 --data path/to/wikitext-2
       nextword train gru/small --data my.txt --set phase.0.minutes=10 --out runs/mine
+      nextword train lstm/small --data reviews.csv --columns review
+      nextword train seq2seq/small --data pairs.tsv --columns 1,2 --no-header
       nextword train --resume --out runs/mine
     """
     import nextword
@@ -69,13 +75,23 @@ def train(
             "Name a recipe, for example `nextword train lstm/tiny`. `nextword papers` lists them.", key="recipe"
         )
     else:
-        refuse_options({"--set": changes, "--data": data, "--seed": seed is not None}, RESUMED)
+        table = {"--columns": columns, "--header": header is not None}
+        refuse_options({"--set": changes, "--data": data, "--seed": seed is not None, **table}, RESUMED)
         if not out:
             raise InvalidSetting("Name the run to resume with --out RUN. `nextword runs` lists all runs.", key="out")
     if resume and out and not is_silent and RunFolder.open(out).is_finished:
         error_console.print(f"[dim]{escape(out)} is finished: there is nothing left to train.[/]")
     try:
-        run = nextword.train(loaded, out=out or None, seed=seed, resume=resume, device=device, progress=not is_silent)
+        run = nextword.train(
+            loaded,
+            columns=columns,
+            header=header,
+            out=out or None,
+            seed=seed,
+            resume=resume,
+            device=device,
+            progress=not is_silent,
+        )
     except Interrupted as interrupted:
         exit_interrupted(f"nextword train --resume --out {interrupted.result.path}")
     assert run.evaluation is not None, "only Ctrl-C ends training early"

@@ -12,12 +12,14 @@ from rich.markup import escape
 from nextword.cli.console import (
     Changes,
     Device,
+    Header,
     Json,
     Out,
     PairColumn,
     Quiet,
     Resume,
     Seed,
+    TableColumns,
     TextColumn,
     console,
     emit_json,
@@ -50,6 +52,8 @@ def transfer(
             "for a suite of five; 'A + B' for multi-task.",
         ),
     ] = "",
+    columns: TableColumns = "",
+    header: Header = None,
     text: TextColumn = "",
     text_pair: PairColumn = "",
     label: Annotated[str, typer.Option("--label", metavar="COLUMN", help="Label column. Default: guessed.")] = "",
@@ -104,7 +108,8 @@ def transfer(
 
     [dim]Examples[/]
       nextword transfer bert/finetune --from runs/bert --data reviews.csv
-      nextword transfer ulmfit/classify --from runs/lm --data r.csv --text body --label stars
+      nextword transfer ulmfit/classify --from runs/lm --data r.csv --columns body,stars
+      nextword transfer bert/finetune --from runs/bert --data r.tsv --columns 3,1 --no-header
       nextword transfer bert/finetune --from runs/bert --data RTE --set phase.0.epochs=10
       nextword transfer gpt1/finetune --from runs/gpt1 --data SST-2 --num-seeds 3
       nextword transfer bert/finetune --from runs/bert --data glue --compare-scratch
@@ -127,6 +132,7 @@ def transfer(
         raise InvalidSetting("Name a recipe, such as bert/finetune. See `nextword transfer --help`.", key="RECIPE")
     if resume and not recipe:
         options: dict[str, object] = {"--from": source, "--data": data, "--text": text, "--text-pair": text_pair}
+        options |= {"--columns": columns, "--header": header is not None}
         options |= {
             "--label": label,
             "--kind": kind,
@@ -145,6 +151,8 @@ def transfer(
             source,
             data or None,
             out=out or None,
+            columns=columns,
+            header=header,
             text=text,
             text_pair=text_pair,
             label=label,

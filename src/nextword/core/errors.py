@@ -147,7 +147,7 @@ OPTION = re.compile(
     r"|--(?P<name>[a-z][a-z-]*)(?:[ =](?P<value>[A-Z][A-Z,]*)\b)?"
 )
 FRAMES = re.compile(r"[^\s'\"]*\bframes-[0-9a-f]{16}(?:\.jsonl)?")  # see data/frames.py
-FLAGS = ("resume", "scratch", "compare_scratch", "merge_dev")
+FLAGS = ("resume", "scratch", "compare_scratch", "merge_dev", "header")
 KEYWORDS = {"from": "from_"}  # where the name of an option is no name in Python
 
 
@@ -172,6 +172,8 @@ def _keyword(option: re.Match[str]) -> str:
     name = KEYWORDS.get(name, name)
     if name in FLAGS:
         return f"{name}=True"
+    if name.removeprefix("no_") in FLAGS:
+        return f"{name.removeprefix('no_')}=False"
     return f"{name}={option['value']}" if option["value"] else name
 
 

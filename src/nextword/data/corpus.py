@@ -26,7 +26,7 @@ from nextword.core.types import Document
 from nextword.data.files import BLOCK, COMPRESSED, STDIN, Hasher, format_suffix, hash_content, open_bytes, plain_name
 from nextword.data.readers import is_readable, list_files, read
 from nextword.data.segmentation import PASSAGE_SIZE, split_passages
-from nextword.data.tables import DELIMITERS
+from nextword.data.tables import DELIMITERS, open_table
 from nextword.html.formatting import format_size
 from nextword.html.notebook import facts_html
 
@@ -41,6 +41,7 @@ SPLIT_NAMES = {  # words in the names of files
 }
 
 FORMAT = b"nextword corpus 1"  # part of the fingerprint; change it if the same files yield different documents
+NO_HEADER = b"no header;"  # of a table whose first row is data
 ROWS = b"whole rows;"  # the same for tables, whose texts were once cut at unquoted commas
 
 MIN_DOCUMENTS = 100  # with fewer documents, split by passages: the size of the splits would be a matter of luck
@@ -65,10 +66,11 @@ class TextFiles:
     paths: tuple[Path, ...]
     text_column: str | None = None
     reader: str = "auto"
+    header: bool | None = None  # whether tables have one; None: as detected
 
     def documents(self) -> Iterator[Document]:
         for path in self.paths:
-            yield from read(path, text_column=self.text_column, reader=self.reader)
+            yield from read(path, text_column=self.text_column, reader=self.reader, header=self.header)
 
     def size(self) -> int | None:
         files = [Path(file) for path in self.paths for file in list_files(path)]
@@ -85,6 +87,8 @@ class TextFiles:
                 hasher.update(f"{name}={file.stat().st_size};".encode())
                 if format_suffix(file) in DELIMITERS:
                     hasher.update(ROWS)
+                    if not open_table(file, header=self.header, expected=(self.text_column or "",)).has_header:
+                        hasher.update(NO_HEADER)
                 hash_content(hasher, file)
 
 
@@ -224,14 +228,16 @@ class Corpus:
 # ------------------------------------------------------------------------------------------------ opening files
 
 
-def from_path(path: Path, *, text_column: str | None = None, name: str = "") -> Corpus:
+def from_path(path: Path, *, text_column: str | None = None, name: str = "", header: bool | None = None) -> Corpus:
     """Open a file or folder: with the splits that files are named after, or else split by hash."""
     name = name or path.resolve().name
     splits = find_splits(path) if path.is_dir() else {}
     splits = splits or _shard_splits([Path(file) for file in list_files(path)])
     if not splits:
-        return Corpus(name, f"{path}, split by hash", {"train": TextFiles((path,), text_column)}, HELD_OUT)
-    return from_splits(name, str(path), splits, text_column)
+        return Corpus(
+            name, f"{path}, split by hash", {"train": TextFiles((path,), text_column, header=header)}, HELD_OUT
+        )
+    return from_splits(name, str(path), splits, text_column, header=header)
 
 
 def from_splits(
@@ -240,9 +246,10 @@ def from_splits(
     splits: Mapping[str, Sequence[Path]],
     text_column: str | None = None,
     reader: str = "auto",
+    header: bool | None = None,
 ) -> Corpus:
     """Open a corpus whose splits are files. Missing held-out splits are taken out of train by hash."""
-    texts = {split: TextFiles(tuple(paths), text_column, reader) for split, paths in splits.items()}
+    texts = {split: TextFiles(tuple(paths), text_column, reader, header) for split, paths in splits.items()}
     missing = missing_splits(texts)
     return Corpus(name, describe_splits(source, texts, missing), texts, missing)
 

@@ -22,7 +22,7 @@ from nextword.data.corpus import (
 from nextword.data.files import STDIN, format_suffix
 from nextword.data.mixture import is_mixture, open_mixture
 from nextword.data.readers import list_files
-from nextword.data.tables import JSON_LINES, open_texts
+from nextword.data.tables import JSON_LINES, open_texts, split_header
 
 MAX_COUNTED = 1_000_000  # rows to read to count the empty ones
 
@@ -31,11 +31,12 @@ def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     """Open a path, a built-in or catalog name, or standard input (`-`). A .toml file is a mixture.
 
     A name takes precedence over a file of the same name: write `./web` for the file. `reviews.csv:review` names the
-    text column of a table, or the key of JSON lines.
+    text column of a table, or the key of JSON lines; `reviews.csv:3` is its third column, unless one is called 3.
+    `reviews.csv:3:no-header` also says whether the table has a header, which is detected otherwise.
     """
     if str(spec) == STDIN:
         return from_stdin(text_column=text_column)
-    spec, text_column = _split_column(spec, text_column)
+    spec, text_column, header = _split_column(spec, text_column)
     path = Path(spec).expanduser()
     if isinstance(spec, str):
         if spec in BUILT_IN:
@@ -46,7 +47,7 @@ def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
             raise unknown_name_error(spec)
     if is_mixture(path):
         return open_mixture(path, open_corpus)
-    return from_path(path, text_column=text_column)
+    return from_path(path, text_column=text_column, header=header)
 
 
 def open_unsplit(spec: str | Path, *, text_column: str | None = None) -> Corpus:
@@ -57,11 +58,12 @@ def open_unsplit(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     if str(spec) == STDIN:
         scratch, text = buffer_stdin(text_column)
         return Corpus("stdin", "standard input, all of it", {"test": text}, scratch=scratch)
-    spec, text_column = _split_column(spec, text_column)
+    whole, given = spec, text_column
+    spec, text_column, header = _split_column(spec, text_column)
     path = Path(spec).expanduser()
     if _is_plain_path(spec) and path.is_file():
-        return Corpus(path.name, f"{path}, all of it", {"test": TextFiles((path,), text_column)})
-    corpus = open_corpus(spec, text_column=text_column)
+        return Corpus(path.name, f"{path}, all of it", {"test": TextFiles((path,), text_column, header=header)})
+    corpus = open_corpus(whole, text_column=given)
     if set(corpus.held_out) == set(HELD_OUT):  # it has no splits of its own
         return Corpus(corpus.name, f"{corpus.name}, all of it", {"test": corpus.texts["train"]})
     return corpus
@@ -73,26 +75,30 @@ def describe_reading(spec: str) -> list[str]:
     Empty for plain text and for data known by name. Counts the first `MAX_COUNTED` rows of all files together: a folder
     of shards may have a hundred gigabytes.
     """
-    base, column = _split_column(spec, None)
+    base, column, header = _split_column(spec, None)
     path = Path(base).expanduser()
     if not _is_plain_path(base) or not path.exists():
         return []
-    choices: dict[tuple[str, ...], str] = {}  # by columns; the first file of each kind is described
+    choices: dict[tuple[str, ...], list[str]] = {}  # by columns; the first file of each kind is described
     skips = []
     rest = MAX_COUNTED
     for file in list_files(path):
-        texts = open_texts(file, column)
+        texts = open_texts(file, column, header)
         if texts is None:
             continue
         what = "key" if format_suffix(file) in JSON_LINES else "column"
         others = f" (others: {', '.join(texts.others)}; choose with {path}:{what.upper()})" if texts.others else ""
-        choices.setdefault((texts.column, *texts.names), f"{file}: the text is in the {what} '{texts.column}'{others}")
+        chosen = f"{path}{f':{column}' if column else ''}"
+        notes = [f"{file}: the text is in the {what} '{texts.column}'{others}"]
+        notes += [f"{file}: {note}" for note in texts.table.header_note(f"{chosen}:header", f"{chosen}:no-header")]
+        choices.setdefault((texts.column, *texts.names), notes)
         is_empty = [not document.text.strip() for document in islice(texts.documents, rest)]
         rest -= len(is_empty)
+        skips += [f"{file}: {note}" for note in texts.table.encoding_note()]
         if any(is_empty):
             rows = f"{'' if next(texts.documents, None) is None else 'first '}{len(is_empty):,} rows"
             skips.append(f"{file}: skips {sum(is_empty):,} of the {rows}, whose text is empty")
-    return [*choices.values(), *skips]
+    return [*(note for notes in choices.values() for note in notes), *skips]
 
 
 def _is_plain_path(spec: str | Path) -> bool:
@@ -101,12 +107,15 @@ def _is_plain_path(spec: str | Path) -> bool:
     return not is_name and not is_mixture(Path(spec).expanduser())
 
 
-def _split_column(spec: str | Path, text_column: str | None) -> tuple[str | Path, str | None]:
-    """Split PATH:COLUMN, unless all of it is a path or the column is already given."""
-    base, _, column = str(spec).rpartition(":")
-    if text_column is not None or not (base and column) or Path(spec).expanduser().exists():
-        return spec, text_column
-    return (base, column) if Path(base).expanduser().exists() else (spec, None)
+def _split_column(spec: str | Path, text_column: str | None) -> tuple[str | Path, str | None, bool | None]:
+    """Split PATH:COLUMN:no-header, unless all of it is a path or the column is already given."""
+    if text_column is not None:
+        return spec, text_column, None
+    place, header = split_header(str(spec))
+    base, _, column = place.rpartition(":")
+    if base and column and not Path(place).expanduser().exists() and Path(base).expanduser().exists():
+        return base, column, header
+    return (spec if header is None else place), None, header
 
 
 def open_entry(entry: Entry, folder: Path | None = None) -> Corpus:

@@ -6,7 +6,7 @@
     open_parallel("my/folder:en-de")             train.en, train.de, val.en … (also the names of IWSLT and WMT)
     open_parallel("my/folder/corpus:en-de")      corpus.en and corpus.de
     open_parallel("pairs.jsonl:article-summary") one file with both sides: keys, columns, or column numbers
-    open_parallel("deu.txt:2-1")
+    open_parallel("deu.txt:2-1")                 columns by number, with a header or without; deu.txt:2-1:no-header
     open_parallel("tasks:sst2+summarize")        named text-to-text tasks, mixed (text_to_text.py)
 
 A pair is a `Document`: `text` is the target, `source` the source. Splits come from the names of files, or else from a
@@ -50,6 +50,7 @@ from nextword.data.parallel_files import (
     match_languages,
     not_parallel_error,
 )
+from nextword.data.tables import OpenTable, split_header
 from nextword.data.text_to_text import is_tasks, open_tasks
 
 BIBLE = "bible"
@@ -60,7 +61,7 @@ def is_parallel(spec: str) -> bool:
     """Whether a spec can only mean pairs: it has SOURCE-TARGET, or names tasks, the Bible or a translation data set."""
     if is_tasks(spec):
         return True
-    place, pair = parse(spec)
+    place, pair = parse(split_header(spec)[0])
     entry = find_entry(place)
     return bool(pair) or place == BIBLE or (entry is not None and entry.kind == "translation")
 
@@ -73,7 +74,8 @@ def open_parallel(spec: str | Path, *, unsplit: bool = False) -> ParallelCorpus:
     """
     if is_tasks(str(spec)):
         return open_tasks(str(spec), open_parallel, open_corpus)
-    name, pair = parse(str(spec))
+    place, header = split_header(str(spec))
+    name, pair = parse(place)
     if isinstance(spec, str):
         if name == BIBLE:
             return _from_bible(pair, unsplit)
@@ -83,13 +85,13 @@ def open_parallel(spec: str | Path, *, unsplit: bool = False) -> ParallelCorpus:
             return _from_entry(entry, pair, unsplit)
     path = Path(name).expanduser()
     if path.is_dir():
-        return _from_folder(path, name, pair, unsplit)
+        return _from_folder(path, name, pair, unsplit, header)
     if is_archive(path) and path.is_file():
         return _from_stems(group_by_stem(list_archive(path)), name, str(path), pair, unsplit)
     if path.is_file():
         if not is_table(path):
             _check_not_one_side(path)
-        return _from_tables({ALL: [path]}, name, str(path), pair, unsplit)
+        return _from_tables({ALL: [path]}, name, str(path), pair, unsplit, header)
     return _from_prefix(path, name, pair, unsplit)
 
 
@@ -152,7 +154,7 @@ def _from_stems(
     return _build(name, where, texts, (source, target), unsplit, note)
 
 
-def _from_folder(folder: Path, name: str, pair: str, unsplit: bool) -> ParallelCorpus:
+def _from_folder(folder: Path, name: str, pair: str, unsplit: bool, header: bool | None) -> ParallelCorpus:
     """Look for aligned files, then in archives, then for tables named after splits, then in subfolders."""
     files = list_folder(folder)
     stems = group_by_stem(files)
@@ -162,7 +164,8 @@ def _from_folder(folder: Path, name: str, pair: str, unsplit: bool) -> ParallelC
     if not list_languages(stems):
         tables = {s: [p for p in paths if p.is_file() and is_table(p)] for s, paths in find_splits(folder).items()}
         if any(tables.values()):
-            return _from_tables({s: paths for s, paths in tables.items() if paths}, name, str(folder), pair, unsplit)
+            files_of = {s: paths for s, paths in tables.items() if paths}
+            return _from_tables(files_of, name, str(folder), pair, unsplit, header)
         subfolders = {path: group_by_stem(list_folder(path)) for path in sorted(folder.rglob("*")) if path.is_dir()}
         subfolders = {path: inside for path, inside in subfolders.items() if list_languages(inside)}
         if len(subfolders) > 1:
@@ -187,10 +190,19 @@ def _from_prefix(path: Path, name: str, pair: str, unsplit: bool) -> ParallelCor
 # ------------------------------------------------------------------------------------------------ tables
 
 
-def _from_tables(files: Mapping[str, list[Path]], name: str, where: str, pair: str, unsplit: bool) -> ParallelCorpus:
-    columns, bare = find_columns(next(iter(files.values()))[0], pair, name)
-    texts = {split: PairTable(tuple(paths), columns, bare) for split, paths in files.items()}
-    return _build(name, where, texts, columns, unsplit)
+def _from_tables(
+    files: Mapping[str, list[Path]], name: str, where: str, pair: str, unsplit: bool, header: bool | None = None
+) -> ParallelCorpus:
+    first = next(iter(files.values()))[0]
+    columns, table = find_columns(first, pair, name, header)
+    texts = {split: PairTable(tuple(paths), columns, header) for split, paths in files.items()}
+    return _build(name, where, texts, columns, unsplit, _describe_table(table, f"{name}:{'-'.join(columns)}"))
+
+
+def _describe_table(table: OpenTable, spec: str) -> str:
+    """How a table is read, as the end of a description; "" if nothing about it is in doubt."""
+    notes = (*table.notes, *table.header_note(f"{spec}:header", f"{spec}:no-header"))
+    return "".join(f"; {note}" for note in notes)
 
 
 def _check_not_one_side(path: Path) -> None:

@@ -8,9 +8,9 @@ Two aligned files, line by line (`AlignedFiles`):
 
 One table with both sides (`PairTable`):
 
-    pairs.tsv  deu.txt      source TAB target, or a line of Tatoeba:
+    pairs.csv  pairs.tsv    a pair per row, after a header or without one
+    deu.txt                 the same; also a line of Tatoeba:
                             source TAB target TAB attribution        id TAB source TAB id TAB target
-    pairs.csv  pairs.tsv    a header, then a pair per row
     pairs.jsonl             an object per line; also {"translation": {"en": …, "de": …}}
 
 Files may be compressed (.gz .xz .zst .bz2), and aligned files may be in an archive (.tgz, .zip).
@@ -20,9 +20,9 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 
 from nextword.core.errors import DataError, InvalidSetting, UnknownName, bad_data
@@ -37,12 +37,20 @@ from nextword.data.files import (
     plain_name,
     read_lines,
     read_member,
-    read_objects,
     require_nonempty,
     text_keys,
     text_under,
 )
-from nextword.data.tables import DELIMITERS, JSON_LINES, read_rows
+from nextword.data.tables import (
+    DELIMITERS,
+    IGNORED,
+    JSON,
+    JSON_LINES,
+    LINES,
+    OpenTable,
+    find_column,
+    open_table,
+)
 
 SUMMARIES = frozenset({"summary", "summaries", "highlights", "abstract", "tldr", "headline", "title"})
 FORMAT = b"parallel 1;"  # part of the fingerprint; change it if the same files yield different pairs
@@ -302,37 +310,40 @@ def not_parallel_error(path: str | Path) -> DataError:
 # ------------------------------------------------------------------------------------------------ one table
 
 NESTED = "translation"  # key of a nested object with both sides, as in Hugging Face's translation data sets
+EMPTY = "empty. Expected pairs."
 PairRow = tuple[int, str, str, str]  # line, id, source, target
 
 
 @dataclass(frozen=True)
 class PairTable:
-    """Pairs from files with both sides, in two named columns, or in two numbered ones if there is no header."""
+    """Pairs from files with both sides, in two columns or keys, by name or by number."""
 
     files: tuple[Path, ...]
     pair: tuple[str, str]
-    bare: bool = False  # without a header: the names are column numbers
+    header: bool | None = None  # whether the files have one; None: detect it
 
     def documents(self) -> Iterator[Document]:
         for path in self.files:
             yield from require_nonempty(self._pairs(path), path, "no pairs.")
 
     def _pairs(self, path: Path) -> Iterator[Document]:
-        rows = _read_objects(path, self.pair) if is_json(path) else _read_columns(path, self.pair, self.bare)
-        for line, id, source, target in rows:
+        table = open_pairs(path, self.pair, self.header)
+        for line, id, source, target in _read_pairs(path, table, self.pair):
             if source.strip() and target.strip():
                 yield Document(target, id, source=source)
             elif source.strip() or target.strip():
-                name = f"{'column ' if self.bare else ''}{self.pair[bool(source.strip())]}"
-                raise bad_data(path, f"{name} is empty. Remove the line, or fill it in.", line)
+                empty = self.pair[bool(source.strip())]
+                problem = f"{'' if table.has_header else 'column '}{empty} is empty. Remove the line, or fill it in."
+                raise bad_data(path, problem, line)
 
     def size(self) -> int | None:
         return None  # unknown: the targets are only part of each line
 
     def update(self, hasher: Hasher) -> None:
-        hasher.update(FORMAT + f"{self.pair};{self.bare};".encode())
+        hasher.update(FORMAT)
         for path in self.files:
-            hasher.update(f"{''.join(path.suffixes[-2:])};".encode())
+            has_header = open_pairs(path, self.pair, self.header).has_header
+            hasher.update(f"{self.pair};{not has_header};{''.join(path.suffixes[-2:])};".encode())
             hash_file(hasher, path)
 
 
@@ -344,52 +355,61 @@ def is_table(path: Path) -> bool:
     return is_json(path) or format_suffix(path) in DELIMITERS
 
 
-def find_columns(path: Path, pair: str, name: str) -> tuple[tuple[str, str], bool]:
-    """Return the two keys or columns of a spec, and whether they are column numbers of a file without a header."""
-    names = _read_header(path)
-    if is_json(path):
-        return choose_pair(pair, names, name), False
-    if len(names) < 2:
-        raise not_parallel_error(path)
-    if pair and pair.replace("-", "").isdigit():
-        return choose_pair(pair, [str(number) for number in range(1, len(names) + 1)], name), True
-    requested = {part for sides in split_pair(pair) for part in sides}
-    has_header = requested & set(names) or any(set(sides) <= set(names) for sides in USUAL_PAIRS)
-    if format_suffix(path) == ".csv" or has_header:
-        return choose_pair(pair, names, name), False
-    if not pair and (usual := tatoeba_columns(names)):
-        return usual, True
-    columns = f"{len(names)} columns, and none is named {pair or 'source or target'}: {' | '.join(names)[:120]!r}"
-    message = f"{path} has {columns}. If it has no header, give column numbers, source first: {name}:1-2."
-    raise UnknownName(message, name=pair, known=names)
+def open_pairs(path: Path, pair: Collection[str] = (), header: bool | None = None) -> OpenTable:
+    """Open a table whose header, if it has one, has the columns of a pair."""
+    return open_table(path, header=header, expected=pair, min_columns=2)
 
 
-def _read_header(path: Path) -> list[str]:
-    """Return the text keys of the first object, or the cells of the first row."""
-    names: list[str] | None
-    if is_json(path):
-        first = next((item for _, item in read_objects(path, read_lines(path), " with both sides")), None)
-        names = None if first is None else text_keys(_unnest(first))
-    else:
-        names = next((cells for _, cells in _read_cells(path)), None)
-    if names is None:
-        raise bad_data(path, "empty. Expected pairs.")
-    return names
+def find_columns(path: Path, pair: str, name: str, header: bool | None = None) -> tuple[tuple[str, str], OpenTable]:
+    """Return the two keys or columns that a spec chooses, by name or number, and the table as it is read."""
+    for sides in split_pair(pair) or [("", "")]:
+        table = open_pairs(path, sides, header)
+        if table.kind == JSON:
+            return choose_pair(pair, _keys(path, table), name), table
+        if len(table.columns) < 2:
+            raise not_parallel_error(path) if table.first or table.kind == LINES else bad_data(path, EMPTY)
+        if pair and None not in [find_column(side, table.columns) for side in sides]:
+            choose_pair("-".join(sides), sides, name)  # raises if they are the same
+            return sides, table
+    if pair or any(set(sides) <= set(table.columns) for sides in USUAL_PAIRS):
+        return choose_pair(pair, table.columns, name), table
+    if usual := usual_columns(table):
+        return usual, table
+    named = ", and none is named source or target" if table.has_header else " and no header"
+    columns = f"{len(table.columns)} columns{named}: {' | '.join(table.first)[:120]!r}"
+    message = f"{path} has {columns}. Give two of them by name or number, source first: {name}:1-2."
+    raise UnknownName(message, name=pair, known=table.columns)
 
 
-def tatoeba_columns(columns: Sequence[str]) -> tuple[str, str] | None:
+def _keys(path: Path, table: OpenTable) -> list[str]:
+    """The keys with text of the first object."""
+    first = next(table.objects, None)
+    if first is None:
+        raise bad_data(path, EMPTY)
+    table.objects = chain([first], table.objects)
+    return text_keys(_unnest(first[1]))
+
+
+def usual_columns(table: OpenTable) -> tuple[str, str] | None:
+    """Return the columns of source and target where no name says which they are, the source first.
+
+    These are the only two columns; or, without a header, those of a line as Tatoeba exports it.
+    """
+    if table.has_header:
+        names = [name for name in table.columns if name.lower() not in IGNORED]
+        return (names[0], names[1]) if len(names) == 2 else None
+    return tatoeba_columns(table.first)
+
+
+def tatoeba_columns(cells: Sequence[str]) -> tuple[str, str] | None:
     """Return the columns of source and target in a line without a header, as Tatoeba exports it."""
-    if len(columns) in (2, 3):  # source, target, perhaps an attribution
+    if len(cells) == 3 and cells[0].isdigit():  # id, source, target
+        return "2", "3"
+    if len(cells) in (2, 3):  # source, target, perhaps an attribution
         return "1", "2"
-    if len(columns) == 4 and columns[0].isdigit() and columns[2].isdigit():  # id, text, id, text
+    if len(cells) == 4 and cells[0].isdigit() and cells[2].isdigit():  # id, text, id, text
         return "2", "4"
     return None
-
-
-def _read_objects(path: Path, pair: tuple[str, str]) -> Iterator[PairRow]:
-    for number, item in read_objects(path, read_lines(path), " with both sides"):
-        source, target = (text_under(key, _unnest(item), path, number) for key in pair)
-        yield number, str(item.get("id", f"{plain_name(path)}:{number}")), source, target
 
 
 def _unnest(item: dict[str, object]) -> dict[str, object]:
@@ -397,25 +417,13 @@ def _unnest(item: dict[str, object]) -> dict[str, object]:
     return nested if isinstance(nested, dict) else item
 
 
-def _read_columns(path: Path, pair: tuple[str, str], bare: bool) -> Iterator[PairRow]:
-    rows = _read_cells(path)
-    header = [] if bare else next(rows, (0, []))[1]
-    if not bare and (missing := [column for column in pair if column not in header]):
-        message = f"{path} has no column {missing[0]!r}; its columns are {', '.join(header)}."
-        raise UnknownName(message, name=missing[0], known=header)
-    first, second = (int(column) - 1 if bare else header.index(column) for column in pair)
-    least = 1 + max(first, second)
-    for number, row in rows:
-        if len(row) < least:
-            counts = f"{len(row)} column{'s' * (len(row) != 1)}; expected at least {least}"
-            sides = f"with the source in {first + 1} and the target in {second + 1}"
-            raise bad_data(path, f"{counts}, {sides}. Correct or remove the line.", number)
-        yield number, f"{plain_name(path)}:{number}", row[first], row[second]
-
-
-def _read_cells(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Yield line number and cells of each row that is not blank. Quotation marks only quote in .csv files."""
-    if format_suffix(path) == ".csv":
-        return ((number, row) for number, row in read_rows(path, read_lines(path), ".csv") if row)
-    numbered = enumerate(read_lines(path), 1)
-    return ((number, line.removesuffix("\n").split("\t")) for number, line in numbered if line.strip())
+def _read_pairs(path: Path, table: OpenTable, pair: tuple[str, str]) -> Iterator[PairRow]:
+    if table.kind == JSON:
+        for number, item in table.objects:
+            source, target = (text_under(key, _unnest(item), path, number) for key in pair)
+            yield number, str(item.get("id", f"{plain_name(path)}:{number}")), source, target
+        return
+    first, second = (table.index(column) for column in pair)
+    for number, row in table.rows:
+        if any(map(str.strip, row)):
+            yield number, f"{plain_name(path)}:{number}", row[first], row[second]

@@ -3,7 +3,7 @@
     .txt .md .tokens .raw, no suffix   plain text; headings mark the articles of WikiText and WikiExtractor, and
                                        `<|endoftext|>` separates documents
     .jsonl .ndjson                     one object per line, its text under "text" or the longest value
-    .csv .tsv                          a header, then one document per row (tables.py)
+    .csv .tsv                          one document per row, after a header if there is one (tables.py)
     news.en-*  news.en.heldout-*       1B-Word shards: one document per line
     a folder                           all of these in it, in the order of their paths
 
@@ -33,7 +33,7 @@ from nextword.data.files import (
     split_lines,
 )
 from nextword.data.segmentation import split_passages
-from nextword.data.tables import DELIMITERS, JSON_LINES, TEXT_COLUMN, open_texts, texts_of_objects
+from nextword.data.tables import DELIMITERS, JSON_LINES, TEXT_COLUMN, open_table, open_texts, texts_of_table
 
 PLAIN = {"", ".txt", ".text", ".md", ".tokens", ".raw", ".train", ".valid", ".dev", ".test"}
 READABLE = PLAIN | JSON_LINES | set(DELIMITERS)
@@ -45,15 +45,20 @@ MAX_ARTICLE = 1 << 20  # characters; a longer article comes in several passages
 _HEADING = re.compile(r" = (?!=)(.*\S) = \n$")
 
 
-def read(path: str | Path, *, text_column: str | None = None, reader: str = "auto") -> Iterator[Document]:
-    """Yield every document of a file or folder. `text_column` names the column of a table or the key of JSON lines.
+def read(
+    path: str | Path, *, text_column: str | None = None, reader: str = "auto", header: bool | None = None
+) -> Iterator[Document]:
+    """Yield every document of a file or folder. `text_column` names the column of a table or the key of JSON lines, or
+    is its number. `header`: whether tables have one; None: detect it.
 
     A long plain text comes as passages (`Document.continues`) whose concatenation is exactly the text. `reader`
     overrides the detection of the format: "lines" (one document per line), "tagged" (Brown's word/tag pairs, of which
     only the words are read), or "breaks" (HTML's <br /> marks line ends).
     """
     for file in list_files(path):
-        yield from require_nonempty(read_file(file, text_column, reader), display_name(file), "empty. Expected text.")
+        yield from require_nonempty(
+            read_file(file, text_column, reader, header), display_name(file), "empty. Expected text."
+        )
 
 
 def list_files(path: str | Path) -> list[str | Path]:
@@ -86,18 +91,21 @@ def is_readable(file: Path) -> bool:
     return file.is_file() and (format_suffix(file) in READABLE or bool(SHARD.search(file.name)))
 
 
-def read_file(file: str | Path, text_column: str | None = None, reader: str = "auto") -> Iterator[Document]:
+def read_file(
+    file: str | Path, text_column: str | None = None, reader: str = "auto", header: bool | None = None
+) -> Iterator[Document]:
     """Yield the documents of one file. Their ids are the name of the file, with a number if there are several."""
     if reader == "lines" or (reader == "auto" and SHARD.search(plain_name(file))):
         return _read_lines_as_documents(file)
     if reader == "tagged":
         return _read_tagged(file)
     if reader == "breaks":
-        return (replace(document, text=replace_breaks(document.text)) for document in read_file(file, text_column))
+        documents = read_file(file, text_column, header=header)
+        return (replace(document, text=replace_breaks(document.text)) for document in documents)
     if format_suffix(file) in (*JSON_LINES, *DELIMITERS):
-        table = open_texts(file, text_column)
+        table = open_texts(file, text_column, header)
         return table.nonempty(file) if table else iter(())
-    return _read_plain(file, text_column)
+    return _read_plain(file, text_column, header)
 
 
 def replace_breaks(text: str) -> str:
@@ -105,7 +113,7 @@ def replace_breaks(text: str) -> str:
     return text.replace("<br />", "\n")
 
 
-def _read_plain(file: str | Path, text_column: str | None) -> Iterator[Document]:
+def _read_plain(file: str | Path, text_column: str | None, header: bool | None) -> Iterator[Document]:
     name = plain_name(file)
     pieces = read_chunks(file)
     first = next(pieces, "")
@@ -116,8 +124,11 @@ def _read_plain(file: str | Path, text_column: str | None) -> Iterator[Document]
     if opening.startswith('<doc id="'):
         return _read_wiki_extractor(file, split_lines(pieces))
     if opening.startswith("{") and _is_object(opening, text_column or TEXT_COLUMN):  # WikiExtractor --json, C4
-        table = texts_of_objects(file, split_lines(pieces), text_column or TEXT_COLUMN)
+        objects = open_table(file, source=split_lines(pieces))
+        table = texts_of_table(file, objects, text_column or TEXT_COLUMN)
         return table.nonempty(file) if table else iter(())
+    if (text_column is not None or header is not None) and (table := open_texts(file, text_column, header)):
+        return table.nonempty(file)
     if format_suffix(file) == ".json":
         convert = f"jq -c '.[]' {file} > {name}l"
         raise bad_data(file, f"one JSON value; expected one object per line. Convert it: {convert}")

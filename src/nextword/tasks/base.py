@@ -127,6 +127,7 @@ class TaskConfig:
     text: str = from_data("", "--text")
     second: str = from_data("", "--text-pair")
     label: str = from_data("", "--label")
+    header: str = from_data("", "--header")  # whether the table has one: "yes" or "no"; "": it is no table
     source: str = from_data("", "--from")  # the run that was fine-tuned
     scratch: bool = from_data(False, "--scratch")  # its network, without its weights
 
@@ -163,7 +164,7 @@ class TaskConfig:
 
     @property
     def columns(self) -> Columns:
-        return Columns(self.text, self.second, self.label)
+        return Columns(self.text, self.second, self.label, self.header)
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ def predict_choices(model: ChoicePredictor, request: PredictionRequest) -> FileP
     suffix = request.suffix(TABLES, ".csv")
     config, named = model.task.config, request.columns
     usual = Columns(named.text or config.text, named.second or config.second, config.label)
-    rows, _, table = read_multiple_choice(request.file, usual, insist=Columns(named.text, named.second))
+    rows, _, table = read_multiple_choice(request.file, usual, insist=named)
     require_unique_columns(table, request.output)
     assert rows.choices is not None
     notes = [*table.notes, *count_empty_texts(rows)]

@@ -102,7 +102,9 @@ def _predict_prompted(model: TextModel, run: str, prompt: Prompt, request: Predi
         option = "--labels" if prompt.labels else "--examples"
         problem = f"{run} has a task head with labels of its own. Leave {option} out."
         raise InvalidSetting(problem, key=option, value=run)
-    table = read_table(request.file, has_columns(request.columns.text, request.columns.second))
+    own = request.columns
+    names = [name for name in (own.text, own.second) if name]
+    table = read_table(request.file, has_columns(*names), header=own.has_header, expected=names)
     labels = list(prompt.labels)
     shots: list[tuple[str, str]] = []
     notes: list[str] = []
@@ -128,7 +130,7 @@ def _predict_prompted(model: TextModel, run: str, prompt: Prompt, request: Predi
 
 def _read_examples(file: str, labels: Sequence[str], table: Table, text: str) -> tuple[list[str], list[str], list[str]]:
     """Read few-shot examples: those with one of the labels whose text is not in the table to predict."""
-    source = read_table(file, has_label_columns())
+    source = read_table(file, has_label_columns(), min_columns=2)
     columns = guess_columns(source, Columns(text if text in source.header else ""))
     rows = source.rows_of(Columns(columns.text, "", columns.label))
     to_predict = {cell.strip() for row in table.rows for cell in row}

@@ -92,7 +92,9 @@ def predict_texts(model: TextPredictor, request: PredictionRequest) -> FilePredi
     request.reject("--task", request.task, f"{model.name} has a single task")
     config, named = model.task.config, request.columns
     second = (named.second or config.second) if model.is_pair else ""
-    table = read_table(request.file, has_columns(named.text or config.text, second))
+    expected = (named.text, named.second) if named.text or named.second else (config.text, second)
+    wanted = has_columns(named.text or config.text, second)
+    table = read_table(request.file, wanted, header=named.has_header, expected=[name for name in expected if name])
     return predict_table(model, request, table, config.label)
 
 
@@ -161,7 +163,7 @@ def _choose_columns(table: Table, model: TextPredictor, named: Columns) -> Colum
         names = ", ".join(table.header[:8])
         fix = "Name the second text with --text-pair; in plain lines, separate the two texts with a tab."
         raise bad_data(table.name, f"{model.name} reads pairs of texts, and the columns are {names}. {fix}")
-    return Columns(guessed.text, guessed.second if model.is_pair else "")
+    return Columns(guessed.text, guessed.second if model.is_pair else "", header=named.header)
 
 
 def _column_notes(table: Table, model: TextPredictor, columns: Columns, named: Columns) -> list[str]:
@@ -181,7 +183,7 @@ def _column_notes(table: Table, model: TextPredictor, columns: Columns, named: C
     if named.text or columns.text == trained:
         return []
     absent = f"there is no column '{trained}' as in training; " if trained else ""
-    header = " (the first line is read as a header)" if table.kind != "jsonl" else ""
+    header = " (the first line is read as a header)" if table.is_delimited and table.has_header else ""
     return [f"{absent}texts are read from '{columns.text}'{header}. Use --text to name another"]
 
 

@@ -634,7 +634,7 @@ def predict_answers(model: AnswerPredictor, request: PredictionRequest) -> FileP
         no_answer_file = request.output.with_name(request.output.stem + NO_ANSWER_FILE)
         refuse_existing("--out", no_answer_file)
     usual = Columns(named.text or config.text, named.second or config.second, config.label)
-    questions, _, table = read_question_file(request.file, usual, required=Columns(named.text, named.second))
+    questions, _, table = read_question_file(request.file, usual, required=named)
     notes = [*(table.notes if table else ()), *note_empty_texts(questions)]
     if table is not None:
         require_unique_columns(table, request.output)

@@ -413,8 +413,8 @@ class Tagging(Task[Any, Any, Any]):
         return read_tags(source, columns.label, self.config.scheme or TagTaskConfig.scheme)
 
     def check_options(self, columns: Columns, kind: str) -> None:
-        if kind not in ("", "tagging", self.config.kind) or columns.text or columns.second:
-            problem = "Tagged words have no text columns and no other kind. Leave --kind, --text and --text-pair out."
+        if kind not in ("", "tagging", self.config.kind) or columns != Columns(label=columns.label):
+            problem = "Tagged words have no text columns, header or other kind. Name only the column of tags: --label."
             raise InvalidSetting(problem, key="kind", value=kind)
 
     def settings_from(self, data: TagDataset, run: RunFolder | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Which task they are for follows from the columns and the labels, unless --kind s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from itertools import chain
@@ -20,9 +20,11 @@ import numpy as np
 
 from nextword.core.errors import InvalidSetting, MissingFile, invalid
 from nextword.data.tables import (
-    LABEL_NAMES,
+    NO,
     SPLIT,
+    YES,
     Columns,
+    Header,
     Rows,
     Table,
     concatenate_rows,
@@ -48,7 +50,6 @@ SPLITS = {
     "dev": ("dev", "valid", "val", "validation", "development"),
     "test": ("test", "testing"),
 }
-DELIMITED = ("csv", "tsv")  # tables with a header
 NOT_NUMBERS = ("nan", "inf", "infinity", "na", "n/a", "null", "none")  # in a column of numbers
 MANY = 20  # distinct numbers beyond which labels are numbers and not names of classes
 
@@ -159,7 +160,7 @@ class MixedTextDataset(MixedDataset):
                 "labels": list(data.labels),
                 "metrics": list(data.metrics),
                 **({"mean": data.scale[0], "std": data.scale[1]} if data.is_numeric else {}),
-                **vars(data.columns),
+                **data.columns.roles,
             }
             for data in self.sets
         )
@@ -174,7 +175,7 @@ def read_text_data(source: str, columns: Columns = Columns(), kind: str = "") ->
     if len(names) == 1:
         return read_one(source, columns, kind)
     if columns != Columns() or kind:
-        problem = "Several data sets have columns of their own. Leave --text, --text-pair, --label and --kind out."
+        problem = "Several data sets have columns of their own. Leave --columns, --header and --kind out."
         raise InvalidSetting(problem, key="columns", value=columns)
     sets = tuple(map(read_one, names))
     if len({data.name for data in sets}) < len(sets):  # RTE + glue/RTE
@@ -204,18 +205,23 @@ def read_one(name: str, columns: Columns = Columns(), kind: str = "") -> TextDat
     def header(cells: Sequence[str]) -> bool:
         return has_candidates(cells) or (kind != CHOICE and has_label_columns(columns)(cells))
 
-    tables = _read_folder(path, header) if path.is_dir() else {"": read_table(path, header)}
+    tables = _read_folder(path, header, columns) if path.is_dir() else {"": _read_file(path, header, columns)}
     if kind == CHOICE or (not kind and has_candidates(next(iter(tables.values())).header)):
         return _read_candidates(path, tables, columns)
     return _read_tables(path, tables, columns, kind)
 
 
-def _read_folder(folder: Path, header: Callable[[Sequence[str]], bool]) -> dict[str, Table]:
+def _read_file(path: Path, is_header: Header, columns: Columns) -> Table:
+    expected = [name for name in columns.roles.values() if name]
+    return read_table(path, is_header, header=columns.has_header, expected=expected, min_columns=2)
+
+
+def _read_folder(folder: Path, is_header: Header, columns: Columns) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     for split, names in SPLITS.items():
         for file in sorted(folder.iterdir()):
             if file.name.split(".")[0].lower() in names and split not in tables:
-                tables[split] = read_table(file, header)
+                tables[split] = _read_file(file, is_header, columns)
     if "train" not in tables:
         raise MissingFile(f"{folder} has no train.csv, train.tsv or train.jsonl.", path=folder)
     return tables
@@ -227,8 +233,7 @@ def _read_tables(path: Path, tables: Mapping[str, Table], named: Columns, kind: 
     if kind == PAIRS and not columns.second:
         raise bad_data(path, f"--kind {PAIRS} needs two texts. Name the second with --text-pair.")
     if kind == CLASSIFICATION and columns.second and not named.second:
-        columns = Columns(columns.text, "", columns.label)
-    _require_header(first, named, columns)
+        columns = replace(columns, second="")
     notes = explain_columns(first, named, columns)
     notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
@@ -237,7 +242,7 @@ def _read_tables(path: Path, tables: Mapping[str, Table], named: Columns, kind: 
     else:
         splits = {}
         for split, table in tables.items():
-            has_labels = split == "train" or columns.label in table.header
+            has_labels = split == "train" or table.has(columns.label)
             splits[split] = table.rows_of(columns if has_labels else Columns(columns.text, columns.second))
     _require_labels(path, splits)
     _require_numbers(path, splits, kind)
@@ -248,7 +253,15 @@ def _read_tables(path: Path, tables: Mapping[str, Table], named: Columns, kind: 
     splits, more = hold_out_dev(splits, splits["train"], path, by_class=kind != REGRESSION)
     frame = "entail" if columns.second else "classify"
     metrics = ("spearman", "pearson") if kind == REGRESSION else ("accuracy", "macro_f1")
+    columns = _with_header(columns, tables)
     return _check(TextDataset(str(path), kind, frame, (), metrics, splits, columns, (*notes, *more)))
+
+
+def _with_header(columns: Columns, tables: Mapping[str, Table]) -> Columns:
+    """The columns with the decision about the header, if it is the same for all tables: a run is resumed with it."""
+    decisions = {table.has_header if table.is_delimited else None for table in tables.values()}
+    decision = decisions.pop() if len(decisions) == 1 else None
+    return replace(columns, header="" if decision is None else YES if decision else NO)
 
 
 def _read_candidates(path: Path, tables: Mapping[str, Table], named: Columns) -> TextDataset:
@@ -257,7 +270,7 @@ def _read_candidates(path: Path, tables: Mapping[str, Table], named: Columns) ->
         for split, table in tables.items()
     }
     columns = next(iter(read.values()))[1]
-    guessed = [f"{role} '{name}'" for role, name in vars(columns).items() if name and not vars(named)[role]]
+    guessed = [f"{role} '{name}'" for role, name in columns.roles.items() if name and not named.roles[role]]
     notes = [f"columns by their names: {', '.join(guessed)}"] if guessed else []
     notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
@@ -270,13 +283,14 @@ def _read_candidates(path: Path, tables: Mapping[str, Table], named: Columns) ->
         raise bad_data(path, f"which column is the label? Name it with --label. The columns are {names}.")
     _require_labels(path, splits)
     splits, more = hold_out_dev(splits, splits["train"], path, by_class=False)
+    columns = _with_header(columns, tables)
     return _check(TextDataset(str(path), CHOICE, "choose", (), ("accuracy",), splits, columns, (*notes, *more)))
 
 
 def _split_by_column(table: Table, columns: Columns, rows: Rows) -> tuple[dict[str, Rows], list[str]]:
     """Split the rows by a column `split`, if there is one."""
     name = next((column for column in table.header if column.lower() == SPLIT), "")
-    if not name or name in (columns.text, columns.second, columns.label):
+    if not name or name in columns.roles.values():
         return {"train": rows}, []
     rows_of: dict[str, list[int]] = {}
     for i, value in enumerate(table.column(name)):
@@ -302,17 +316,6 @@ def _guess_kind(labels: Sequence[str], has_pairs: bool) -> tuple[str, list[str]]
 
 def _has_decimal_comma(label: str) -> bool:
     return "," in label and is_number(label.replace(",", ".", 1))
-
-
-def _require_header(table: Table, named: Columns, columns: Columns) -> None:
-    """Raise an error if the first line looks like a row, which would be lost as a header."""
-    name = columns.label
-    if named.label or name.lower() in LABEL_NAMES or table.kind not in DELIMITED:
-        return
-    below = [cell.strip() for cell in table.column(name)]
-    if name in below or (is_number(name) and all(map(is_number, below))):
-        fix = "Add a header line, as text,label, or name the columns with --text and --label."
-        raise bad_data(table.name, f"the header has {name!r}, which looks like a label. {fix}", 1)
 
 
 def _require_labels(path: Path, splits: Mapping[str, Rows]) -> None:

@@ -308,8 +308,8 @@ def test_read_bad_table_gives_its_line(name: str, text: str, pair: str, line: in
 @pytest.mark.parametrize(
     ("name", "text", "pair", "unknown", "known"),
     [
-        ("a.tsv", "a\tb\tc\td\n", "", "", ("a", "b", "c", "d")),
-        ("a.tsv", "a\tb\n", ":en-de", "en-de", ("a", "b")),
+        ("a.tsv", "a\tb\tc\td\n", "", "", ("1", "2", "3", "4")),
+        ("a.tsv", "a\tb\n", ":en-de", "en", ("1", "2")),
         ("a.tsv", "en\tde\nx\ty\n", ":en-fr", "fr", ("en", "de")),
         ("a.tsv", "a\tb\n", ":1-3", "3", ("1", "2")),
         ("a.jsonl", '{"en": "a", "de": "b"}\n', ":en-fr", "fr", ("en", "de")),
@@ -322,13 +322,11 @@ def test_read_table_with_unknown_column_raises(
         read(f"{write(tmp_path / name, text)}{pair}")
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [("a.csv", "en,de\nx,y\n"), ("a.jsonl", '{"translation": {"en": "a", "de": "b"}}\n')],
-)
-def test_read_table_with_undecided_direction_raises(name: str, text: str, tmp_path: Path) -> None:
-    with raises(InvalidSetting, key="pair", value=["en", "de"]):
-        read(write(tmp_path / name, text))
+def test_read_table_of_two_columns_has_the_source_first(tmp_path: Path) -> None:
+    for text in ("en,de\nx,y\n", "id,en,de\n1,x,y\n", "x,y\n"):
+        assert read(write(tmp_path / "a.csv", text)) == [("x", "y")]
+    with raises(InvalidSetting, key="pair", value=["en", "de"]):  # the keys of an object have no order
+        read(write(tmp_path / "a.jsonl", '{"translation": {"en": "a", "de": "b"}}\n'))
 
 
 def test_read_table_with_one_column_is_not_parallel(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ REVIEWS = [(f"review {i} is {'good' if i % 3 else 'bad'}", "up" if i % 3 else "d
 
 def test_read_csv_without_dev_holds_out_rows(tmp_path: Path) -> None:
     data = read_one(str(write_table(tmp_path / "r.csv", ["Review", "Sentiment", "id"], REVIEWS)))
-    assert data.columns == Columns("Review", "", "Sentiment")
+    assert data.columns == Columns("Review", "", "Sentiment", "yes")
     assert data.labels == ("down", "up")
     assert (len(data.splits["train"]), len(data.splits["dev"])) == (54, 6)
     assert data.splits["dev"].labels is not None
@@ -62,7 +62,7 @@ def test_read_recognizes_pairs_and_split_column(tmp_path: Path) -> None:
     rows = [(f"a {i}", f"b {i}", i % 2, ("train", "validation", "test")[i % 3]) for i in range(30)]
     path = str(write_table(tmp_path / "p.csv", ["premise", "hypothesis", "label", "split"], rows))
     data = read_one(path)
-    assert data.columns == Columns("premise", "hypothesis", "label")
+    assert data.columns == Columns("premise", "hypothesis", "label", "yes")
     assert (data.kind, data.frame) == ("pair_classification", "entail")
     assert {split: len(some) for split, some in data.splits.items()} == {"train": 10, "dev": 10, "test": 10}
     assert "splits by the column 'split'" in data.notes
@@ -179,5 +179,6 @@ def test_read_table_of_plain_lines_has_one_column(tmp_path: Path) -> None:
     assert read_table(tmp_path / "lines.txt").rows == [["one"], ["two"]]
     (tmp_path / "pairs.txt").write_text("one\ta\ntwo\n")
     assert read_table(tmp_path / "pairs.txt").rows == [["one", "a"], ["two", ""]]
-    table = read_table(write_table(tmp_path / "t.csv", ["short", "long"], [("x", "a long one"), ("y", "another")]))
+    path = write_table(tmp_path / "t.csv", ["short", "long"], [("x", "a long one"), ("y", "another")])
+    table = read_table(path, header=True)
     assert guess_columns(table, Columns()) == Columns("long", "", "short")

@@ -152,7 +152,7 @@ def test_multiple_choice_table_is_recognized(tmp_path: Path) -> None:
         rows += [(f"It rained {i}.", "Then?", "one", "nought", "", 1), (f"It snowed {i}.", "Then?", "b", "a", "c", "c")]
     data = read_one(str(write_table(tmp_path / "a.csv", header, rows)))
     assert data.kind == "multiple_choice"
-    assert data.columns == Columns("context", "question", "label")
+    assert data.columns == Columns("context", "question", "label", "yes")
     result = concatenate_rows([data.splits["train"], data.splits["dev"]])
     assert result.choices is not None
     assert set(zip(result.choices, result.labels or (), strict=True)) == {

@@ -198,7 +198,7 @@ def test_read_question_file_of_user_table_recognizes_columns(tmp_path: Path) -> 
     )
     assert [item.place for item in data.all] == [(0, 6), None, (24, 28)]
     with pytest.raises(NextwordError, match=r"passage.*q, p, a"):
-        read_question_file(tmp_path / "own.csv")
+        read_question_file(tmp_path / "own.csv", required=Columns(header="yes"))
     with pytest.raises(NextwordError, match=r"'z'.*q, p, a"):
         read_question_file(tmp_path / "own.csv", required=Columns("z"))
 

@@ -68,7 +68,7 @@ def read_multiple_choice(
             for question, choices in zip(rows.seconds or (), rows.choices or (), strict=True)
         ]
         return rows, Columns(), Table(str(path), ["question", "choices"], cells, "jsonl")
-    table = read_table(path, has_candidates)
+    table = read_table(path, has_candidates, header=insist.has_header)
     return *multiple_choice_rows(table, match_columns(table, usual, insist)), table
 
 
@@ -123,7 +123,7 @@ def _guess_columns(table: Table, named: Columns) -> Columns:
         raise bad_data(table.name, f"no context column in {', '.join(table.header[:8])}. Name it with --text.")
     second = named.second or next((lower[n] for n in QUESTION_COLUMNS if n in lower and lower[n] != text), "")
     label = named.label or next((lower[name] for name in (*LABEL_NAMES, "answer") if name in lower), "")
-    return Columns(text, second, label)
+    return Columns(text, second, label, named.header)
 
 
 def _candidates(table: Table) -> list[tuple[str, ...]]:
@@ -257,12 +257,17 @@ def race_reader(part: str = "") -> Reader:
 
 
 def _read_swag(folder: Path) -> Read:
-    return read_catalog_splits("swag", folder, lambda _, files: multiple_choice_rows(read_table(files[0]))[0]), []
+    def read(split: str, files: Sequence[Path]) -> Rows:
+        return multiple_choice_rows(read_table(files[0], header=True))[0]
+
+    return read_catalog_splits("swag", folder, read), []
 
 
 def _read_story_cloze(folder: Path) -> Read:
     """Train on the validation stories, less a tenth for dev. Test labels are secret in the 2018 edition."""
-    splits = read_catalog_splits("story-cloze", folder, lambda _, files: _story_rows(read_table(files[0])), ("dev",))
+    splits = read_catalog_splits(
+        "story-cloze", folder, lambda _, files: _story_rows(read_table(files[0], header=True)), ("dev",)
+    )
     stories = splits.pop("dev")
     if stories.labels is None:
         raise bad_data(folder, f"the validation stories have no column {STORY_LABEL}, so there is nothing to learn.")

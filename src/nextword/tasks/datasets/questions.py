@@ -117,11 +117,11 @@ def read_questions(source: str, columns: Columns = Columns()) -> QuestionDataset
         raise DataError(f"{source} has no training questions here, only {', '.join(files)}.", path=source)
     splits, used = {}, Columns()
     for split, file in sorted(files.items(), key=lambda item: item[0] != "train"):
-        required = columns if split == "train" else Columns()
+        required = columns if split == "train" else Columns(header=columns.header)
         splits[split], used_in_split, table = read_question_file(file, columns, required)
         used = used_in_split if split == "train" else used
         notes += table.notes if table else ()
-    roles = [f"{role} '{column}'" for role, column in zip(ROLES, vars(used).values(), strict=True) if column]
+    roles = [f"{role} '{column}'" for role, column in zip(ROLES, used.roles.values(), strict=True) if column]
     notes += [f"columns: {', '.join(roles)}"] if roles else []
     return _check(QuestionDataset(name, splits, used, tuple(notes)))
 
@@ -196,7 +196,13 @@ def read_question_file(
     text = "".join(read_chunks(path))
     if _is_squad_json(Path(plain_name(path)).suffix.lower(), text):
         return read_squad(FROM_STDIN if str(path) == STDIN else path, text), Columns(), None
-    table = read_table(path, partial(_is_header, usual, required), split_lines([text]))
+    table = read_table(
+        path,
+        partial(_is_header, usual, required),
+        split_lines([text]),
+        header=required.has_header,
+        expected=[name for name in required.roles.values() if name],
+    )
     columns = _guess_columns(table, match_columns(table, usual, required))
     return collect_questions(table.name, _read_rows(table, columns)), columns, table
 
@@ -216,8 +222,9 @@ def _is_squad_json(suffix: str, text: str) -> bool:
 def _is_header(usual: Columns, required: Columns, cells: Sequence[str]) -> bool:
     """Whether these are names of columns with a question and a passage among them."""
     header = Table("", list(cells), [])
+    names = {role: "" if name.isdigit() else name for role, name in required.roles.items()}  # numbers tell nothing
     try:
-        _guess_columns(header, match_columns(header, usual, required))
+        _guess_columns(header, match_columns(header, usual, Columns(names["text"], names["second"], names["label"])))
     except NextwordError:
         return False
     return True
@@ -225,11 +232,11 @@ def _is_header(usual: Columns, required: Columns, cells: Sequence[str]) -> bool:
 
 def _guess_columns(table: Table, named: Columns) -> Columns:
     """The columns of the passage (`text`), the question (`second`) and the answer (`label`, "" if there is none)."""
-    taken = [name for name in vars(named).values() if name]
+    taken = [name for name in named.roles.values() if name]
     for name in taken:
         table.column(name)  # raises if it does not exist
     if table.kind == "lines" and len(table.header) == 2 and not (named.text or named.second):
-        return Columns(*reversed(table.header))  # question, tab, passage
+        return Columns(table.header[1], table.header[0], header=named.header)  # question, tab, passage
     by_name = {name.lower(): name for name in reversed(table.header)}
 
     def guess(name: str, known: Sequence[str], what: str = "", option: str = "") -> str:
@@ -245,7 +252,7 @@ def _guess_columns(table: Table, named: Columns) -> Columns:
 
     text = guess(named.text, CONTEXTS, "passage", "--text")
     second = guess(named.second, QUESTIONS, "question", "--text-pair")
-    return Columns(text, second, guess(named.label, ANSWERS))
+    return Columns(text, second, guess(named.label, ANSWERS), named.header)
 
 
 def _read_rows(table: Table, columns: Columns) -> Iterator[tuple[Question, bool]]:
