@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +10,11 @@ import typer
 from rich.markup import escape
 
 from nextword.cli.console import (
+    Header,
     Json,
     Quiet,
     Search,
+    TableColumns,
     console,
     emit_json,
     print_columns,
@@ -38,12 +40,14 @@ def data(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="[NAME]",
-            help="Data set, path of a text, or parallel text NAME:SOURCE-TARGET; `tasks` lists all tasks.",
+            metavar="[NAME or FILE]",
+            help="Data set, file or folder, or parallel text NAME:SOURCE-TARGET; `tasks` lists all tasks.",
             show_default=False,
         ),
     ] = "",
     search: Search = "",
+    columns: TableColumns = "",
+    header: Header = None,
     source: Annotated[
         Path | None, typer.Option("--install", metavar="PATH", help="Install it from a folder, file or archive.")
     ] = None,
@@ -68,7 +72,10 @@ def data(
     json: Json = False,
     quiet: Quiet = False,
 ) -> None:
-    """List data sets; describe, install or clean one.
+    """List data sets; describe a data set or a file; install or clean one.
+
+    Of a file, it shows what the other commands would read: kind, encoding, delimiter, header, columns, rows, classes,
+    lengths, warnings, five rows, and the command to try next.
 
     [dim]Examples[/]
       nextword data
@@ -76,6 +83,8 @@ def data(
       nextword data tasks --search entailment
       nextword data wikitext-2
       nextword data multi30k:en-fr
+      nextword data reviews.csv
+      nextword data reviews.tsv --columns 3,1 --no-header
       nextword data ptb --install Downloads/simple-examples.tgz
       nextword data tinyshakespeare --download
       nextword data crawl.jsonl --deduplicate --quality enwiki --decontaminate wikitext-2-raw --out clean
@@ -104,7 +113,7 @@ def data(
         refuse_options({"--search": search}, "--search filters the list of data sets, or `nextword data tasks`.")
         if source or download:
             _install(name, source, quiet)
-        _describe(name, json, quiet)
+        _describe(name, columns, header, json, quiet)
 
 
 def _install(name: str, source: Path | None, quiet: bool) -> None:
@@ -192,13 +201,25 @@ def _list_tasks(search: str, json: bool) -> None:
 # ------------------------------------------------------------------------------------------------ one data set
 
 
-def _describe(name: str, json: bool, quiet: bool) -> None:
+def _describe(name: str, columns: str, header: bool | None, json: bool, quiet: bool) -> None:
     from nextword.data.builtin import BUILT_IN
     from nextword.data.describe import describe_corpus
     from nextword.data.parallel import is_parallel, parse
+    from nextword.data.tables import parse_columns
+    from nextword.tasks.overview import describe_file
 
     entry = None if name in BUILT_IN else _find_entry(parse(name)[0])
-    if entry is None and name not in BUILT_IN and not is_parallel(name):
+    is_file = entry is None and name not in BUILT_IN and not is_parallel(name)
+    with ProgressDisplay(quiet or json) as display:
+        overview = describe_file(name, parse_columns(columns, header), display.update) if is_file else None
+    if overview is not None:
+        if json:
+            emit_json(overview)
+        else:
+            _print_overview(overview)
+        return
+    refuse_options({"--columns": columns, "--header": header is not None}, f"{name} is no table.")
+    if is_file:
         print_columns([name], quiet or json)
     with ProgressDisplay(quiet or json) as display:
         about = describe_corpus(name, entry, display.update)
@@ -230,6 +251,74 @@ def _describe(name: str, json: bool, quiet: bool) -> None:
             for split, counts in about["splits"].items()
         ]
         print_table(("", "documents", "bytes", "words", "also in train"), rows)
+    if "command" in about:
+        print_line(f"\nTry it:  {escape(about['command'])}")
+
+
+MAX_CLASSES = 12  # shown
+MAX_COLUMNS = 12
+TABLE_WIDTH = 78  # characters of the table of examples
+LABEL_WIDTH = 16
+UNITS = {"words": "words", "characters": "characters"}
+
+
+def _print_overview(about: Mapping[str, Any]) -> None:
+    """What would be read of a file, in at most 80 columns."""
+    console.print(f"[bold]{escape(about['name'])}[/]  {about['title']}")
+    facts = {"file": about["source"]}
+    if "format" in about:
+        delimiter = f", {about['delimiter']} between columns" if about["delimiter"] else ""
+        facts["format"] = f"{about['format']}{delimiter}, {about['encoding']}"
+    if about.get("header") is not None:
+        facts["header"] = "yes" if about["header"] else "none: columns have numbers"
+    if "columns" in about:
+        shown = [f"{c['name']} ({c['role']})" if c["role"] else c["name"] for c in about["columns"][:MAX_COLUMNS]]
+        facts["columns"] = ", ".join(shown) + (" …" if len(about["columns"]) > MAX_COLUMNS else "")
+    rows = about["rows"]
+    facts["rows"] = " · ".join(f"{n:,}" if split == "all" else f"{split} {n:,}" for split, n in rows.items())
+    if "numbers" in about:
+        facts["numbers"] = " · ".join(f"{name} {value:.6g}" for name, value in about["numbers"].items())
+    if "classes" in about:
+        classes = list(about["classes"].items())
+        counts = [f"{shorten(label, LABEL_WIDTH)} {n:,}" for label, n in classes[:MAX_CLASSES]]
+        more = f" and {len(classes) - MAX_CLASSES:,} more" if len(classes) > MAX_CLASSES else ""
+        facts["tags" if about["kind"] == "tagging" else "classes"] = " · ".join(counts) + more
+    for key, value in facts.items():
+        print_line(f"  {key:8} {escape(value)}")
+    cells = [
+        [role, *(f"{lengths[unit][key]:,}" for unit in UNITS for key in ("median", "p95", "longest"))]
+        for role, lengths in about["lengths"].items()
+    ]
+    print_table(("length", "words", "95 %", "longest", "characters", "95 %", "longest"), cells)
+    _print_examples(about["examples"])
+    print_notes(about["notes"])
+    print_warnings(about["warnings"])
+    print_line(f"\nTry it:  {escape(about['command'])}")
+
+
+def _print_examples(examples: Sequence[Mapping[str, str]]) -> None:
+    """A row per example, each cell cut to its share of the width. Chinese characters are two columns wide."""
+    from rich.cells import cell_len, set_cell_size
+
+    if not examples:
+        return
+    roles = list(examples[0])
+    longest = {role: max(cell_len(" ".join(row[role].split())) for row in examples) for role in roles}
+    room = TABLE_WIDTH - 2 * len(roles)
+    widths: dict[str, int] = {}
+    for i, role in enumerate(sorted(roles, key=lambda role: longest[role])):  # what short cells leave is for the others
+        share = (room - sum(widths.values())) // (len(roles) - i)
+        widths[role] = max(len(role), min(longest[role], share))
+    print_line(f"  [bold]{escape('  '.join(set_cell_size(role, widths[role]) for role in roles))}[/]")
+    for row in examples:
+        texts = {role: " ".join(row[role].split()) for role in roles}
+        cells = [
+            set_cell_size(text, widths[role])
+            if cell_len(text) <= widths[role]
+            else set_cell_size(text, widths[role] - 1) + "…"
+            for role, text in texts.items()
+        ]
+        print_line(f"  {escape('  '.join(cells).rstrip())}")
 
 
 def _print_facts(about: Mapping[str, Any]) -> None:

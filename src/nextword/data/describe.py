@@ -6,6 +6,7 @@ describe_corpus    one of them, or any text: license, splits, files, checksums, 
 
 from __future__ import annotations
 
+import shlex
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import groupby
@@ -14,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nextword.core.errors import DataError
 from nextword.data.builtin import BUILT_IN, is_installed
 from nextword.data.catalog import ALL, Entry, catalog
 from nextword.data.conll import KIND as TAGGING
@@ -21,7 +23,7 @@ from nextword.data.corpus import Corpus, hash_text
 from nextword.data.files import TextStream, format_suffix, is_archive, read_chunks, read_lines
 from nextword.data.filters.decontaminate import count_leaks
 from nextword.data.mixture import MixedText
-from nextword.data.opening import open_corpus, open_entry
+from nextword.data.opening import open_corpus, open_entry, open_unsplit
 from nextword.data.parallel import BIBLE, VERSIONS, is_parallel, open_parallel, parse
 from nextword.data.parallel_files import ParallelCorpus
 from nextword.data.readers import read
@@ -70,10 +72,19 @@ def describe_corpus(name: str, entry: Entry | None, on_progress: OnProgress) -> 
     if is_parallel(name):
         is_bible = parse(name)[0] == BIBLE
         facts = {"title": VERSIONS, "license": BUILT_IN_LICENSES["kjv"]} if is_bible else {}
-        return {"kind": "parallel", **facts, **_count_pairs(open_parallel(name), on_progress)}
-    corpus = open_corpus(name)
+        command = f"nextword train seq2seq/small --data {shlex.quote(name)}"
+        return {"kind": "parallel", **facts, **_count_pairs(open_parallel(name), on_progress), "command": command}
+    warnings = []
+    try:
+        corpus = open_corpus(name)
+        counts = _count_documents(corpus, on_progress)
+    except DataError as error:  # too short to split, perhaps
+        corpus = open_unsplit(name)
+        counts = _count_documents(corpus, on_progress)
+        warnings = [str(error)]
     facts = {"name": corpus.name, "kind": "text", "source": corpus.source}
-    return {**facts, **_count_documents(corpus, on_progress)}
+    command = f"nextword compare --data {shlex.quote(name)}"
+    return {**facts, **counts, "warnings": warnings, "command": command}
 
 
 def _describe_entry(name: str, entry: Entry, on_progress: OnProgress) -> dict[str, Any]:

@@ -63,6 +63,7 @@ MIN_TEXT_LENGTH = 15  # characters: the median of a column of texts
 MIN_ROWS = 4  # below the first row, to recognize a column of labels
 MANY_ROWS = 10  # below the first row, to trust a word that is much shorter than all texts
 SHORTER = "is shorter than the texts below"
+NOTHING = "nothing tells it from the other rows"
 NULLS = frozenset({"", "nan", "na", "n/a", "null", "none", "-", "?"})
 
 
@@ -87,8 +88,9 @@ def detect_header(rows: Sequence[Sequence[str]], expected: Collection[str] = ())
     weak = sum(points for points, reason in evidence if reason.endswith(SHORTER))
     score = sum(points for points, reason in evidence if not reason.endswith(SHORTER)) + min(weak, MAX_WEAK)
     has_header = score > THRESHOLD
-    strongest = max(evidence, key=lambda item: item[0] if has_header else -item[0])
-    return HeaderDecision(has_header, abs(score) >= SURE, strongest[1])
+    points, reason = max(evidence, key=lambda item: item[0] if has_header else -item[0])
+    speaks = points > 0 if has_header else points < 0
+    return HeaderDecision(has_header, abs(score) >= SURE, reason if speaks else NOTHING)
 
 
 def _judge_row(first: Sequence[str], columns: Sequence[Sequence[str]]) -> tuple[float, str]:
@@ -102,7 +104,7 @@ def _judge_row(first: Sequence[str], columns: Sequence[Sequence[str]]) -> tuple[
         return 6.0 * len(first), "its cells count the columns"
     if len(first) > 1 and len(set(lower)) == len(lower) and LANGUAGES.issuperset(lower):
         return 5.0, "its cells are codes of languages"
-    return 0.0, "nothing tells it from the other rows"
+    return 0.0, NOTHING
 
 
 def _judge(cell: str, below: Sequence[str]) -> tuple[float, str]:

@@ -657,7 +657,10 @@ class Table:
         return self.kind not in (JSON, LINES)
 
     def column(self, name: str) -> list[str]:
-        index = column_index(name, self.header, self.name, "Choose with --text, --text-pair and --label.")
+        remedy = "Choose with --text, --text-pair and --label."
+        if self.is_delimited and not self.has_header:
+            remedy = "If its first row names the columns: --header."
+        index = column_index(name, self.header, self.name, remedy)
         return [row[index] for row in self.rows]
 
     def has(self, name: str) -> bool:

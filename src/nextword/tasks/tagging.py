@@ -414,7 +414,7 @@ class Tagging(Task[Any, Any, Any]):
 
     def check_options(self, columns: Columns, kind: str) -> None:
         if kind not in ("", "tagging", self.config.kind) or columns != Columns(label=columns.label):
-            problem = "Tagged words have no text columns, header or other kind. Name only the column of tags: --label."
+            problem = "Tagged words have no text columns, header or other kind. Leave --kind, --text and --header out."
             raise InvalidSetting(problem, key="kind", value=kind)
 
     def settings_from(self, data: TagDataset, run: RunFolder | None) -> dict[str, Any]:

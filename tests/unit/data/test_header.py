@@ -18,7 +18,7 @@ from nextword.data.tables import Columns, guess_columns, open_table, read_table
 from nextword.tasks.text_data import read_one
 
 Rows = list[list[str]]
-WORDS = "the a king queen house river went saw old new and of to in far".split()
+WORDS = ["the", "a", "king", "queen", "house", "river", "went", "saw", "old", "new", "and", "of", "to", "in", "far"]
 
 
 def sentences(n: int, length: int = 8, seed: int = 0) -> list[str]:

@@ -200,7 +200,7 @@ def test_read_question_file_of_user_table_recognizes_columns(tmp_path: Path) -> 
     with pytest.raises(NextwordError, match=r"passage.*q, p, a"):
         read_question_file(tmp_path / "own.csv", required=Columns(header="yes"))
     with pytest.raises(NextwordError, match=r"'z'.*q, p, a"):
-        read_question_file(tmp_path / "own.csv", required=Columns("z"))
+        read_question_file(tmp_path / "own.csv", required=Columns("z", header="yes"))
 
 
 def test_read_json_lines_accepts_several_answer_formats(tmp_path: Path) -> None:
