@@ -204,11 +204,11 @@ def _list_tasks(search: str, json: bool) -> None:
 def _describe(name: str, columns: str, header: bool | None, json: bool, quiet: bool) -> None:
     from nextword.data.builtin import BUILT_IN
     from nextword.data.describe import describe_corpus
-    from nextword.data.parallel import is_parallel, parse
+    from nextword.data.parallel import is_parallel
     from nextword.data.tables import parse_columns
     from nextword.tasks.overview import describe_file
 
-    entry = None if name in BUILT_IN else _find_entry(parse(name)[0])
+    entry = None if name in BUILT_IN else _find_entry(name if Path(name).exists() else name.partition(":")[0])
     is_file = entry is None and name not in BUILT_IN and not is_parallel(name)
     with ProgressDisplay(quiet or json) as display:
         overview = describe_file(name, parse_columns(columns, header), display.update) if is_file else None

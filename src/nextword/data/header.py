@@ -75,7 +75,7 @@ class HeaderDecision:
 
 
 def detect_header(rows: Sequence[Sequence[str]], expected: Collection[str] = ()) -> HeaderDecision:
-    """Decide about the first of these rows. `expected` are names that the columns may have."""
+    """Decide about the first of these rows. `expected` are columns that the user chose, by name or by number."""
     if not rows:
         return HeaderDecision(False, True, "there is no row")
     first = [cell.strip() for cell in rows[0]]
@@ -87,6 +87,8 @@ def detect_header(rows: Sequence[Sequence[str]], expected: Collection[str] = ())
     evidence.append(_judge_row(first, columns))
     weak = sum(points for points, reason in evidence if reason.endswith(SHORTER))
     score = sum(points for points, reason in evidence if not reason.endswith(SHORTER)) + min(weak, MAX_WEAK)
+    if names and -SURE < score <= THRESHOLD:
+        return HeaderDecision(True, False, "a column is chosen by name")
     has_header = score > THRESHOLD
     points, reason = max(evidence, key=lambda item: item[0] if has_header else -item[0])
     speaks = points > 0 if has_header else points < 0

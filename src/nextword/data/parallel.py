@@ -61,7 +61,11 @@ def is_parallel(spec: str) -> bool:
     """Whether a spec can only mean pairs: it has SOURCE-TARGET, or names tasks, the Bible or a translation data set."""
     if is_tasks(spec):
         return True
-    place, pair = parse(split_header(spec)[0])
+    spec = split_header(spec)[0]
+    file, _, column = spec.rpartition(":")
+    if "-" not in column.strip("-") and Path(file).expanduser().is_file():  # one column of a table
+        return False
+    place, pair = parse(spec)
     entry = find_entry(place)
     return bool(pair) or place == BIBLE or (entry is not None and entry.kind == "translation")
 

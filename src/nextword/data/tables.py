@@ -34,7 +34,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Literal
 
-from nextword.core.errors import InvalidSetting, UnknownName, bad_data, did_you_mean
+from nextword.core.errors import DataError, InvalidSetting, UnknownName, bad_data, did_you_mean
 from nextword.core.types import Document
 from nextword.data.files import (
     CHINESE,
@@ -179,6 +179,7 @@ class OpenTable:
     stream: TextStream | None = None
     first: tuple[str, ...] = ()  # the cells of the first row
     decision: HeaderDecision | None = None  # about it, if it was detected
+    undeclared: str = ""  # a note that the first line makes the file a table
 
     @property
     def kind(self) -> str:
@@ -226,7 +227,7 @@ def open_table(
     """Open a csv, a tsv, JSON lines, or plain lines with or without delimiters: by the suffix, else by the first lines.
 
     header       whether the first row is one; None: detect it
-    expected     names that the header has if it is one: those that the user chose, or those of training
+    expected     columns that the user chose; a name among them speaks for a header
     is_header    a first row for which this holds is the header; standard input and files whose suffix says nothing are
                  a csv or a tsv if their first line is one
     min_columns  with 2, such files are also tables if any delimiter splits all lines into as many cells
@@ -248,6 +249,7 @@ def open_table(
         columns = list(dict.fromkeys(key for _, item in some for key in item))
         return OpenTable(name, Layout(JSON), columns, True, iter(()), chain(some, objects), (), stream)
     notes: list[str] = []
+    undeclared = ""
     found = False  # whether the first line is the header that we look for
     if opening and (declared := declared_delimiter(opening[first])):
         opening[first] = "\n"  # not a row, but still a line
@@ -260,7 +262,8 @@ def open_table(
         found = bool(mark)
         if found:
             layout = Layout("tsv" if mark == "\t" else "csv", mark, mark != "\t")
-            notes.append(f"the first line, {line!r}, is read as the header of a {layout.kind}")
+            undeclared = f"the first line, {line!r}, is read as the header of a {layout.kind}"
+            notes.append(undeclared)
         else:
             layout = _find_undeclared_layout(opening, min_columns, is_cut)
     if suffix in DELIMITERS and layout.delimiter != DELIMITERS[suffix]:
@@ -280,7 +283,16 @@ def open_table(
         columns = [cell.strip() for cell in next(rows, (0, []))[1]]
     shown = tuple(sample[0]) if sample else ()
     return OpenTable(
-        name, layout, columns, has_header, rows, notes=tuple(notes), stream=stream, first=shown, decision=decision
+        name,
+        layout,
+        columns,
+        has_header,
+        rows,
+        notes=tuple(notes),
+        stream=stream,
+        first=shown,
+        decision=decision,
+        undeclared=undeclared,
     )
 
 
@@ -707,7 +719,13 @@ def read_table(
         columns = list(dict.fromkeys(key for item in objects for key in item))
         lines = [[cell_text(item.get(key)) for key in columns] for item in objects]
     else:
-        lines = [row for _, row in opened.rows]
+        try:
+            lines = [row for _, row in opened.rows]
+        except DataError as error:
+            if not opened.undeclared:
+                raise
+            note = f"{opened.undeclared[0].upper()}{opened.undeclared[1:]}"
+            raise DataError(f"{error} ({note}.)", path=error.path, line=error.line) from None
     rows = [row for row in lines if row]
     if not rows:
         raise bad_data(name, "no rows. Expected one example per line, after a header if it is a table.")

@@ -30,6 +30,7 @@ from nextword.data.tables import (
     IGNORED,
     JSON,
     LINES,
+    MAX_COLUMNS_NAMED,
     TABLE_JSON_SUFFIXES,
     Columns,
     OpenTable,
@@ -165,11 +166,18 @@ def _describe_table(
     splits: dict[str, Split] = {}
     examples: list[dict[str, str]] = []
     encodings = set()
+    lacks: list[str] = []
     for split, file in files.items():
         counts = splits.setdefault(split or "all", Split())
         opened = _open(file, columns)
+        missing = [name for name in texts.values() if opened.is_delimited and opened.find(name) is None]
+        for name in missing:
+            lacks.append(f"{file.name} has no column '{name}', only {', '.join(opened.columns[:MAX_COLUMNS_NAMED])}")
         for cells in _cells(opened, list(roles.values())):
             named = dict(zip(roles, cells, strict=True))
+            if missing:
+                counts.rows += 1
+                continue
             own = {role: named[role] for role in texts}
             counts.add(own, named.get("label", "").strip())
             for role, text in own.items():
@@ -199,7 +207,7 @@ def _describe_table(
         "rows": {split: counts.rows for split, counts in splits.items()},
         **_label_facts(kind, labels),
         "lengths": {role: own.as_dict() for role, own in lengths.items()},
-        "warnings": _warnings(kind, splits, labels, roles),
+        "warnings": [*lacks, *_warnings(kind, splits, labels)],
         "notes": notes,
         "examples": examples,
         "command": _command(kind, path, columns),
@@ -316,13 +324,13 @@ def _label_facts(kind: str, labels: Counter[str]) -> dict[str, Any]:
     return {"classes": dict(labels.most_common())} if kind in (LABELED, LABELED_PAIRS) else {}
 
 
-def _warnings(kind: str, splits: Mapping[str, Split], labels: Counter[str], roles: Mapping[str, str]) -> list[str]:
+def _warnings(kind: str, splits: Mapping[str, Split], labels: Counter[str]) -> list[str]:
     warnings = []
     for split, counts in splits.items():
         where = "" if split == "all" else f" of {split}"
         for role, empty in counts.empty.items():
             warnings.append(f"{empty:,} of the {counts.rows:,} rows{where} have an empty {role}")
-        unlabeled = counts.rows - counts.labels.total()
+        unlabeled = counts.rows - counts.labels.total() if counts.hashes else 0  # without hashes, its columns differ
         if kind in (LABELED, LABELED_PAIRS, NUMBERS) and unlabeled > 0:
             withheld = split == "test" and unlabeled == counts.rows
             warnings += [] if withheld else [f"{unlabeled:,} of the {counts.rows:,} rows{where} have no label"]

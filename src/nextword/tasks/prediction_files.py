@@ -92,9 +92,9 @@ def predict_texts(model: TextPredictor, request: PredictionRequest) -> FilePredi
     request.reject("--task", request.task, f"{model.name} has a single task")
     config, named = model.task.config, request.columns
     second = (named.second or config.second) if model.is_pair else ""
-    expected = (named.text, named.second) if named.text or named.second else (config.text, second)
+    expected = [name for name in (named.text, named.second) if name]
     wanted = has_columns(named.text or config.text, second)
-    table = read_table(request.file, wanted, header=named.has_header, expected=[name for name in expected if name])
+    table = read_table(request.file, wanted, header=named.has_header, expected=expected)
     return predict_table(model, request, table, config.label)
 
 

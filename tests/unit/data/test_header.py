@@ -106,6 +106,8 @@ def test_expected_names_are_a_header() -> None:
     rows = [["x y", "fine film"], ["old house", "far river"]]
     assert not detect_header(rows).has_header
     assert detect_header(rows, ["Fine Film"]).has_header
+    assert detect_header(rows, ["other"]).has_header  # the error about it names the columns
+    assert not detect_header(labeled(["good", "bad"]), ["other"]).has_header
     assert not detect_header(rows, ["1"]).has_header  # a number tells nothing
 
 

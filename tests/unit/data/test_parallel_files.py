@@ -309,7 +309,7 @@ def test_read_bad_table_gives_its_line(name: str, text: str, pair: str, line: in
     ("name", "text", "pair", "unknown", "known"),
     [
         ("a.tsv", "a\tb\tc\td\n", "", "", ("1", "2", "3", "4")),
-        ("a.tsv", "a\tb\n", ":en-de", "en", ("1", "2")),
+        ("a.tsv", "a\tb\n", ":en-de", "en", ("a", "b")),
         ("a.tsv", "en\tde\nx\ty\n", ":en-fr", "fr", ("en", "de")),
         ("a.tsv", "a\tb\n", ":1-3", "3", ("1", "2")),
         ("a.jsonl", '{"en": "a", "de": "b"}\n', ":en-fr", "fr", ("en", "de")),

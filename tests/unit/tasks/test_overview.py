@@ -107,6 +107,15 @@ def test_describe_a_folder_by_its_splits(tmp_path: Path) -> None:
     assert any("9 different rows of dev are also in train" in note for note in about["warnings"])
 
 
+def test_describe_a_folder_whose_files_differ_in_columns(tmp_path: Path) -> None:
+    quoted(",")(tmp_path / "train.csv", [["sentence", "label"], *labeled(["good", "bad"], n=60)])
+    quoted(",")(tmp_path / "dev.csv", [["content", "label"], *labeled(["good", "bad"], n=60)])
+    about = describe_file(tmp_path)
+    assert about is not None
+    assert about["warnings"] == ["dev.csv has no column 'sentence', only content, label"]
+    assert about["rows"] == {"train": 60, "dev": 60}
+
+
 def test_describe_with_chosen_columns_and_header(tmp_path: Path) -> None:
     quoted(",")(tmp_path / "a.csv", [["a", "b", "c"], *NLI])
     about = describe_file(tmp_path / "a.csv", Columns("3", "", "1", "no"))
