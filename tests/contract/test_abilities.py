@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import inspect
 import re
 from pathlib import Path
 from typing import Any
@@ -46,6 +48,11 @@ def test_declared_abilities_equal_those_of_the_loaded_model(slug: str, changes: 
                 getattr(lm, method)
         assert hasattr(lm, method) == (method in dir(lm)) == has_method, method
     assert lm.can == {ability for ability, method in ABILITIES.items() if hasattr(lm, method)}
+    for same in (copy.copy(lm), copy.deepcopy(lm)):
+        assert (same.can, dir(same)) == (lm.can, dir(lm))
+    assert set(METHODS) & dict(inspect.getmembers(lm)).keys() == {name for name in METHODS if lm.has_method(name)}
+    bare = type(lm).__new__(type(lm))  # as copy and mocks make one
+    assert {hasattr(bare, method) for method in METHODS} <= {True, False}  # and no other error
     assert type(lm.network).__name__ in lm._repr_html_()
     assert f"{len(lm.tokenizer):,} tokens" in repr(lm.tokenizer)
     assert lm.tokenizer.kind in lm.tokenizer._repr_html_()

@@ -222,9 +222,8 @@ class BlankFillingMixin(TextModel):
     def num_unread(self, text: str) -> int:
         parts, masks = self._split_at_blanks(text)
         tokens = sum(len(encode_part(self.tokenizer, part, first=not i)) for i, part in enumerate(parts))
-        return max(0, tokens - self._infill_room) if len(masks) == 1 else 0
+        return max(0, tokens - self._infill_room()) if len(masks) == 1 else 0
 
-    @property
     def _infill_room(self) -> int:
         """Tokens around a single blank: the window, less the begin token and the mask."""
         return int(self.network.window) - 2
@@ -247,7 +246,7 @@ class BlankFillingMixin(TextModel):
             self._refuse_mask_token(part)
         sides: list[Sequence[int]] = [encode_part(self.tokenizer, part, first=not i) for i, part in enumerate(parts)]
         if len(masks) == 1:
-            sides = [*crop_context(sides[0], sides[1], self._infill_room)]
+            sides = [*crop_context(sides[0], sides[1], self._infill_room())]
         ids, positions = [marks.begin, *sides[0]], []
         for mask, side in zip(masks, sides[1:], strict=True):
             positions.append(len(ids))

@@ -197,10 +197,9 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         """The text of an unknown word, replaced by the source word that contains token `at`."""
         spans = encoding.spans[encoding.words == int(encoding.words[at])]
         word = source.encode()[int(spans[:, 0].min()) : int(spans[:, 1].max())].decode("utf-8", "replace").strip()
-        name = self._unknown_name
+        name = self._unknown_name()
         return text.replace(name, word) if name in text else text + word
 
-    @property
     def _unknown_name(self) -> str:
         return next(name for name, id in self.tokenizer.special.items() if id == self._unknown)
 
