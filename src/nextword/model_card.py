@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from nextword.core.errors import show_controls
 from nextword.core.io import format_number, restore_infinities
 from nextword.core.types import PSEUDO
 from nextword.data.segmentation import opening_words
@@ -36,7 +37,8 @@ def write_card(run: RunFolder) -> None:
         lines = _word_vector_card(run)
     else:
         lines = _language_model_card(run)
-    run.write("card.md", "\n".join([f"# {run.name if run.is_installed else run.path.name}", "", *lines]) + "\n")
+    title = f"# {run.name if run.is_installed else run.path.name}"
+    run.write("card.md", show_controls("\n".join([title, "", *lines])) + "\n")  # somebody will print it
 
 
 # ------------------------------------------------------------------------------------------------ cards

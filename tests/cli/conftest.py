@@ -17,6 +17,7 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from nextword.cli import app
+from nextword.core.scratch import PREFIX
 
 TALE = "the king of a land went to see his house and all the people that were in it said to him do not go away from us"
 WORDS = [*TALE.split(), "for", "we", "have", "no", "bread", "and", "water", "is", "far", "ångström", "naïve"]
@@ -153,5 +154,5 @@ def expect_error(cli: Cli, *words: str | Path) -> str:
     before = contents(place)
     message = cli("convert", *words, fails=True).stderr
     assert contents(place) == before
-    assert not list(place.rglob(".new-*"))
+    assert not list(place.rglob(f"{PREFIX}*"))
     return " ".join(message.split())

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from nextword.core.scratch import PREFIX
 from nextword.data.opening import open_corpus
 from tests.cli.conftest import Cli, contents
 
@@ -133,7 +134,7 @@ def test_clean_with_wrong_input_writes_nothing(cli: Cli, crawl: Path, tmp_path: 
     def expect_error(*words: str | Path) -> str:
         message = cli("data", *words, fails=True).stderr
         assert not out.exists()
-        assert not list(tmp_path.glob(".*.part"))
+        assert not list(tmp_path.glob(f"{PREFIX}*"))
         return " ".join(message.split())
 
     assert "--deduplicate" in expect_error(crawl, "--out", out)

@@ -95,7 +95,7 @@ def test_runs_lists_a_damaged_folder_as_unreadable(js: Js, cli: Cli, run: Path) 
     assert answer["broken"] == "unreadable"
     result = cli("runs", "--folder", run.parent)
     assert "broken" in result.stdout
-    assert "damaged" in result.stderr
+    assert "manifest.json" in result.stderr
 
 
 def test_table_of_runs_stays_narrow_with_long_names_and_errors(
@@ -116,7 +116,7 @@ def test_table_of_runs_stays_narrow_with_long_names_and_errors(
     assert "my.txt" in shown
     rows = {row["run"]: row for row in js("runs", "--folder", ".")}
     assert (rows["task"]["data"], len(rows["task"]["task"])) == (long, 40)
-    assert "damaged" in rows["broken"]["error"]
+    assert "manifest.json" in rows["broken"]["error"]
 
 
 def test_evaluate_repeats_the_result_of_training(js: Js, run: Path) -> None:

@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from nextword.conversion import convert
 from nextword.conversion.huggingface import CheckpointFiles
+from nextword.core.scratch import PREFIX
 from nextword.lm.loading import load
 
 from .conftest import Cli, contents, expect_error
@@ -124,7 +125,7 @@ def test_convert_into_an_empty_folder_fills_it(
     (tmp_path / "there").mkdir()
     cli("convert", ".", tmp_path / "there")
     assert load(tmp_path / "there").score("the king").nats == pytest.approx(load(run).score("the king").nats)
-    assert not list(tmp_path.rglob(".new-*"))
+    assert not list(tmp_path.rglob(f"{PREFIX}*"))
 
 
 def test_convert_huggingface_folder_to_another_dtype(cli: Cli, folder: Path, tmp_path: Path) -> None:

@@ -746,7 +746,7 @@ FORMATS = {
             "state",
             build_state,
             use_state,
-            ("state.safetensors", "state.json", "current", "manifest.json"),
+            ("state.safetensors", "state.json", "checksums.json", "manifest.json"),
             sealed=True,
             reseal=reseal,
         ),

@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 import nextword
+from nextword.core.scratch import PREFIX
 from nextword.recipe import load_recipe
 from nextword.run_folder import RunFolder
 from nextword.training.train import train_events
@@ -171,7 +172,7 @@ def _without_times(value: Any) -> Any:
 def is_saving(folder: Path) -> bool:
     """Whether a file or folder with a temporary name is there: something is being written."""
     places = [folder, *folder.glob("state"), *folder.glob("*/state")] if folder.is_dir() else []
-    return any(path.name.startswith((".new-", ".model-")) for place in places for path in place.iterdir())
+    return any(path.name.startswith(PREFIX) for place in places for path in place.iterdir())
 
 
 def kill_once(work: Callable[[], object], folder: Path, duration: float, draw: random.Random) -> bool:

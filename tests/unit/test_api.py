@@ -118,7 +118,7 @@ def test_runs_lists_run_folders(run: nw.Run) -> None:
     (run.path.parent / "broken" / "manifest.json").write_text("{")
     table = nw.runs(run.path.parent)
     assert "unreadable" in table._repr_html_()
-    assert "damaged" in repr(table)
+    assert "manifest.json" in repr(table)
 
 
 def test_settings_are_keywords(text: Path, tmp_path: Path) -> None:

@@ -6,8 +6,11 @@ import errno
 import hashlib
 import json
 import math
+import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,8 @@ import pytest
 import torch
 
 from nextword import run_folder as checkpoint
-from nextword.core.errors import MissingFile, RunError
+from nextword.core.errors import CannotWrite, MissingFile, RunError
+from nextword.core.scratch import PREFIX
 from nextword.recipe import parse_recipe
 from nextword.run_folder import FORMAT, RunFolder, checksum
 from tests.support.small_job import BYTES
@@ -53,7 +57,7 @@ def state(step: int) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
 
 
 def leftovers(run: RunFolder) -> list[str]:
-    return [p.name for p in run.path.rglob("*") if p.name.startswith((".new-", ".model-"))]
+    return [p.name for p in run.path.rglob("*") if p.name.startswith(PREFIX)]
 
 
 # ------------------------------------------------------------------------------------------------ making, opening
@@ -84,7 +88,7 @@ def test_a_kill_while_it_is_made_leaves_no_run(tmp_path: Path, monkeypatch: pyte
     def killed(*args: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(RunFolder, "seal", killed)
+    monkeypatch.setattr(checkpoint, "flush", killed)
     with pytest.raises(Killed):
         RunFolder.create(tmp_path / "run", parse_recipe(TABLES, "here"), BYTES)
     assert not (tmp_path / "run").exists()
@@ -204,10 +208,10 @@ def test_a_full_disk_loses_nothing(run: RunFolder, monkeypatch: pytest.MonkeyPat
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(checkpoint, "replace_file", full)
-    with pytest.raises(RunError, match="disk is full"):
+    with pytest.raises(CannotWrite, match="disk is full"):
         run.save_model(saver("new", "a"))
     monkeypatch.setattr(checkpoint, "save_file", full)
-    with pytest.raises(RunError, match="disk is full"):
+    with pytest.raises(CannotWrite, match="disk is full"):
         run.save_state(*state(2))
     monkeypatch.undo()
     run.verify()
@@ -229,10 +233,11 @@ def test_the_last_state_is_the_one_there_is(run: RunFolder) -> None:
         assert found is not None
         assert found[1] == {"phase": 0, "step": step}
         assert torch.equal(found[0]["weight"], torch.full((3,), float(step)))
-    assert sorted(p.name for p in (run.path / "state").iterdir()) == ["0-3", "current"]
+        assert len(list((run.path / "state").iterdir())) <= 2
+    assert [path.name for path in run.states()] == ["0-3", "0-2.1"]
 
 
-def test_a_kill_before_the_pointer_moves_keeps_the_state_before(
+def test_a_kill_before_the_state_has_its_name_keeps_the_state_before(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run.save_state(*state(1))
@@ -240,7 +245,7 @@ def test_a_kill_before_the_pointer_moves_keeps_the_state_before(
     def killed(*args: Any) -> None:
         raise Killed
 
-    monkeypatch.setattr(checkpoint, "replace_file", killed)
+    monkeypatch.setattr(checkpoint.os, "rename", killed)
     with pytest.raises(Killed):
         run.save_state(*state(2))
     found = run.load_state()
@@ -253,13 +258,65 @@ def test_a_kill_before_the_pointer_moves_keeps_the_state_before(
     assert found[1]["step"] == 2
 
 
-@pytest.mark.parametrize("name", ["state.safetensors", "state.json"])
-def test_a_damaged_state_says_so(name: str, run: RunFolder) -> None:
-    run.save_state(*state(5))
-    path = run.path / "state" / "0-5" / name
+def flip_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
+
+
+@pytest.mark.parametrize("damage", [flip_bit, cut_short, Path.unlink])
+@pytest.mark.parametrize("name", ["state.safetensors", "state.json", "checksums.json"])
+def test_a_damaged_state_gives_way_to_the_one_before(name: str, damage: Callable[[Path], None], run: RunFolder) -> None:
+    for step in (4, 5):
+        run.save_state(*state(step))
+    damage(run.path / "state" / "0-5" / name)
+    reopened = RunFolder.open(run.path)
+    folder, notes = reopened.find_state()
+    assert folder == run.path / "state" / "0-4"
+    assert len(notes) == 1
+    assert "0-5" in notes[0]
+    found = reopened.load_state()
+    assert found is not None
+    assert found[1]["step"] == 4
+    reopened.save_state(*state(5))  # the good one is kept, the damaged one is not
+    assert [path.name for path in run.states()] == ["0-5", "0-4"]
+    damage(run.path / "state" / "0-5" / name)
+    damage(run.path / "state" / "0-4" / name)
     with pytest.raises(RunError, match="0-5"):
         run.load_state()
+
+
+def test_a_state_with_a_seal_but_without_sense_is_refused(run: RunFolder) -> None:
+    run.save_state(*state(5))
+    folder = run.path / "state" / "0-5"
+    for values in ({"phase": 0, "step": 6}, {"phase": "0", "step": 5}, {"step": 5}):
+        (folder / "state.json").write_text(json.dumps(values))
+        sums = {name: checksum(folder / name) for name in ("state.safetensors", "state.json")}
+        (folder / "checksums.json").write_text(json.dumps(sums))
+        with pytest.raises(RunError):
+            run.load_state()
+
+
+def test_a_state_is_only_looked_for_inside_the_run(run: RunFolder, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    other = RunFolder.create(outside, parse_recipe(TABLES, "here"), BYTES)
+    other.save_state(*state(5))
+    (run.path / "state").mkdir()
+    (run.path / "state" / "current").write_text("../../outside/state/0-5")  # of earlier versions
+    (run.path / "state" / "0-7").symlink_to(outside / "state" / "0-5")
+    (run.path / "state" / "0-8 ").mkdir()
+    assert run.load_state() is None
+    (run.path / "state" / "0-7").unlink()
+    shutil.rmtree(run.path / "state")
+    (run.path / "state").symlink_to(outside / "state")
+    for use in (run.load_state, lambda: run.save_state(*state(6))):
+        with pytest.raises(RunError):
+            use()
+    assert [path.name for path in other.states()] == ["0-5"]
 
 
 # ------------------------------------------------------------------------------------------------ log, lock
@@ -273,6 +330,81 @@ def test_a_log_line_cut_short_is_left_out(run: RunFolder) -> None:
     assert [line["step"] for line in run.read_log()] == [1, 2, 3]
     run.rewind_log(lambda line: line["step"] <= 2)
     assert [json.loads(line)["step"] for line in (run.path / "log.jsonl").read_text().splitlines()] == [1, 2]
+
+
+def test_a_log_goes_on_after_a_line_cut_short(run: RunFolder) -> None:
+    run.log({"event": "step", "step": 1})
+    with (run.path / "log.jsonl").open("a") as file:
+        file.write('{"event": "st')
+    run.log({"event": "step", "step": 2})
+    assert [line["step"] for line in run.read_log()] == [1, 2]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"\xff\xfe", b"[1]", b'{"event": 1}', b'{"step": 1}', b'{"event": "step", "step": "1"}', b"[" * 100_000, b"{"],
+)
+def test_a_damaged_log_line_is_an_error_with_its_number(line: bytes, run: RunFolder) -> None:
+    run.log({"event": "step", "step": 1})
+    with (run.path / "log.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    with pytest.raises(RunError, match="line 2"):
+        run.read_log()
+
+
+def test_nothing_is_written_through_links(run: RunFolder, tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("precious")
+    (run.path / "log.jsonl").symlink_to(precious)
+    (run.path / ".lock").symlink_to(precious)
+    with pytest.raises(CannotWrite):
+        run.log({"event": "step"})
+    with pytest.raises(CannotWrite), run.lock():
+        pass
+    run.write("log.jsonl", "new")  # replaces the link
+    assert precious.read_text() == "precious"
+
+
+@pytest.mark.parametrize("name", ["../precious", "/etc/passwd", "..", "a/b", ""])
+def test_a_manifest_names_files_of_the_run_alone(name: str, run: RunFolder) -> None:
+    manifest = run.manifest
+    (run.path / "manifest.json").write_text(json.dumps({**manifest, "files": {name: ["0"]}}))
+    with pytest.raises(RunError):
+        RunFolder.open(run.path)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff", b"[" * 100_000, b'{"format": "1"}', b'{"format": true}', b'{"format": 1, "files": []}',
+     b'{"format": NaN}',
+     b'{"format": 1, "files": {"a": "b"}}', b'{"format": 1, "finished": "yes"}', b'{"format": 1, "format": 1}'],
+)  # fmt: skip
+def test_a_manifest_without_sense_is_refused(content: bytes, run: RunFolder) -> None:
+    (run.path / "manifest.json").write_bytes(content)
+    with pytest.raises(RunError, match=r"manifest\.json"):
+        RunFolder.open(run.path)
+
+
+def test_two_processes_cannot_create_one_run(tmp_path: Path) -> None:
+    """All but one see that the folder is taken, whether it was there, empty, or not."""
+    recipe = parse_recipe(TABLES, "here")
+    (tmp_path / "there").mkdir()
+    for place in (tmp_path / "there", tmp_path / "new"):
+        children = []
+        for n in range(4):
+            pid = os.fork()
+            if not pid:
+                try:
+                    RunFolder.create(place, recipe, BYTES, by=n)
+                except RunError:
+                    os._exit(3)
+                except BaseException:
+                    os._exit(1)
+                os._exit(0)
+            children.append(pid)
+        codes = sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in children)
+        assert codes == [0, 3, 3, 3]
+        RunFolder.open(place).verify()
 
 
 def test_the_log_is_json_for_everyone(run: RunFolder) -> None:

@@ -11,13 +11,10 @@ and the tokenizer, so that ids are never read with the wrong vocabulary. The fol
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import json
 import os
 import shutil
-import tempfile
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -26,8 +23,9 @@ from typing import IO
 
 import numpy as np
 
-from nextword.core.errors import DataError, NextwordError
+from nextword.core.errors import DataError, NextwordError, explain_write_errors
 from nextword.core.io import cache_folder
+from nextword.core.scratch import scratch_folder
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
 from nextword.data.segmentation import sentence_starts, split_passages
@@ -112,10 +110,7 @@ def id_type(size: int) -> type[np.unsignedinteger]:
 
 def tokenizer_hash(tokenizer: Tokenizer) -> str:
     """A hash of the tokenizer's saved file."""
-    with tempfile.TemporaryDirectory(prefix="nextword-") as folder:
-        path = Path(folder) / "tokenizer.json"
-        tokenizer.save(path)
-        return blake2b(path.read_bytes(), digest_size=16).hexdigest()
+    return blake2b(tokenizer.to_bytes(), digest_size=16).hexdigest()
 
 
 def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progress | None = None) -> Stream:
@@ -128,38 +123,12 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
             return open_stream(folder)
         except NextwordError:
             shutil.rmtree(folder, ignore_errors=True)  # rebuild a damaged cache
-    try:
+    with explain_write_errors(folder.parent, ", or set NEXTWORD_CACHE to another folder."):
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _remove_stale_parts(folder.parent)
-        part = Path(tempfile.mkdtemp(prefix=f"{key}.", suffix=".part", dir=folder.parent))
-    except OSError as error:
-        raise DataError(
-            f"Cannot write to the cache {folder.parent}: {error.strerror}. Set NEXTWORD_CACHE to a folder that you can "
-            "write to.",
-            path=folder.parent,
-        ) from None
-    try:
-        _write(part, corpus, split, tokenizer, hashed, progress)
-        _publish(part, folder)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            raise
-        raise DataError(
-            f"The disk is full: {folder.parent} has no room for the ids of {corpus.name} ({split}). Free some space, "
-            "or set NEXTWORD_CACHE to a folder on another disk.",
-            path=folder.parent,
-        ) from None
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+        with scratch_folder(folder.parent) as part:
+            _write(part, corpus, split, tokenizer, hashed, progress)
+            _publish(part, folder)
     return open_stream(folder)
-
-
-def _remove_stale_parts(cache: Path) -> None:
-    """Remove what killed processes left behind: no preparation takes longer than a day."""
-    for part in cache.glob("*.part"):
-        with contextlib.suppress(FileNotFoundError):  # another process has just renamed it
-            if time.time() - part.stat().st_mtime > 86_400:
-                shutil.rmtree(part, ignore_errors=True)
 
 
 def _publish(part: Path, folder: Path) -> None:

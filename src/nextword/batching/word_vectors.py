@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import torch
 from nextword.batching.settings import require_count, require_number
 from nextword.batching.token_stream import Stream
 from nextword.core.errors import DataError
+from nextword.core.io import write_atomically
 from nextword.core.jit import jit
 from nextword.core.types import IGNORE, Batch, Inputs, Vocabulary
 
@@ -225,10 +225,8 @@ def count_cells(ids: np.ndarray, vocabulary: Vocabulary, window: int) -> Cells:
 
 
 def _save_cells(path: Path, cells: Cells) -> None:
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with part.open("wb") as file:
+    with write_atomically(path) as file:
         np.savez(file, pairs=cells.pairs, counts=cells.counts)
-    os.replace(part, path)
 
 
 @jit

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import os
 import sys
 from collections.abc import Callable
 
@@ -79,6 +80,7 @@ for _name, _command in COMMANDS.items():
 
 def main() -> None:
     """The console script. Texts are UTF-8, whatever the locale says, and so is the output."""
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115 (the shell closed it: >&-)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(encoding="utf-8", errors="replace")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 import re
 import sys
@@ -12,14 +11,24 @@ from pathlib import Path
 from typing import Annotated, Any, NoReturn, ParamSpec, TypeVar
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 
-from nextword.core.errors import InvalidSetting, NextwordError, UnknownName, in_command_line, unknown
-from nextword.core.io import replace_nonfinite
-from nextword.progress.display import error_console
+from nextword.core.errors import (
+    SMALLER,
+    InvalidSetting,
+    NextwordError,
+    UnknownName,
+    describe_os_error,
+    explain_memory_errors,
+    explain_write_errors,
+    in_command_line,
+    show_controls,
+    unknown,
+)
+from nextword.core.io import to_json
+from nextword.progress.display import SafeConsole, error_console
 
-console = Console(highlight=False)
+console = SafeConsole(highlight=False)
 
 P = ParamSpec("P")
 Row = TypeVar("Row")
@@ -88,7 +97,8 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         token = in_command_line.set(True)
         try:
-            command(*args, **kwargs)
+            with explain_memory_errors(SMALLER):
+                command(*args, **kwargs)
         except KeyboardInterrupt:
             error_console.print("[yellow]interrupted[/]")
             raise typer.Exit(130) from None
@@ -98,8 +108,8 @@ def handle_errors(command: Callable[P, None]) -> Callable[P, None]:
         except NextwordError as error:
             _exit_with_error(str(error))
         except OSError as error:  # disk full, no permission, a file in place of a folder
-            place = f"{error.filename}: " if error.filename else ""
-            _exit_with_error(f"{place}{error.strerror or error}. Check that the path exists and is writable.")
+            what, remedy = describe_os_error(error)
+            _exit_with_error(f"{error.filename or 'Reading or writing failed'}: {what}. {remedy}.")
         finally:
             in_command_line.reset(token)
 
@@ -160,12 +170,12 @@ def save_stdin(data: str) -> str:
         return data
     from hashlib import blake2b
 
-    from nextword.core.io import cache_folder
+    from nextword.core.io import cache_folder, open_stdin, write_atomically
 
-    content = sys.stdin.buffer.read()
+    content = open_stdin().read()
     file = cache_folder("stdin") / f"stdin-{blake2b(content, digest_size=6).hexdigest()}.txt"
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    with explain_write_errors(file.parent), write_atomically(file) as stream:
+        stream.write(content)
     return f"{name}{equals}{file}"
 
 
@@ -174,7 +184,12 @@ def save_stdin(data: str) -> str:
 
 def emit_json(value: object) -> None:
     """One JSON value on standard output; infinities become null, since JSON has none."""
-    sys.stdout.write(json.dumps(replace_nonfinite(value), ensure_ascii=False, indent=2) + "\n")
+    write_text(to_json(value, indent=2) + "\n")
+
+
+def write_text(text: str) -> None:
+    """Write to standard output: as it is, except that a terminal gets no control characters."""
+    sys.stdout.write(show_controls(text) if sys.stdout.isatty() else text)
     sys.stdout.flush()  # here a closed pipe can still be caught
 
 
@@ -196,12 +211,12 @@ def print_table(
         # The first column has names to copy, so it is never wrapped.
         table.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=i == 0)
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*map(show_controls, row))  # here, so that their width is known
     if console.is_terminal:
         console.print(table)
     else:  # a pipe has no width: cut nothing that somebody may grep for
         width = console.measure(table, options=console.options.update(max_width=1000)).maximum
-        Console(file=console.file, width=width, highlight=False).print(table)
+        SafeConsole(file=console.file, width=width, highlight=False).print(table)
 
 
 def print_notes(notes: Iterable[str]) -> None:

@@ -312,7 +312,7 @@ def print_translations(result: Result) -> None:
     print_notes(f"{METRIC_NAMES[name]}: {score['signature']}" for name, score in scores.items())
     if not scores:
         print_notes([NO_METRICS])
-    print_notes(_long_source_notes(result))
+    print_notes([*_long_source_notes(result), *result["notes"]])
 
 
 def _print_text_tasks(result: Result) -> None:
@@ -336,6 +336,7 @@ def _print_text_tasks(result: Result) -> None:
         print_notes([NO_METRICS])
     for task in tasks:
         print_notes(f"{task['task']}: {note}" for note in _long_source_notes(task))
+    print_notes(result["notes"])
 
 
 def _long_source_notes(result: Result) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from nextword.cli.console import (
     print_warnings,
     read_lines,
     refuse_options,
+    write_text,
 )
 
 if TYPE_CHECKING:
@@ -255,13 +255,13 @@ def _stream(lm: TextModel, prompt: str, decoding: Decoding, stop: Stop, overflow
     stream = lm.generate(prompt, decoding, stop, overflow)
     _warn_about_length(lm, [prompt])
     if not json and not lm.is_seq2seq:
-        _write(prompt)
+        write_text(prompt)
     for piece in stream:
         pieces.append(piece)
         if not json:
-            _write(piece.text)
+            write_text(piece.text)
     if not json:
-        _write("\n")
+        write_text("\n")
     return _generation(prompt, pieces)
 
 
@@ -351,13 +351,13 @@ def _print_result(result: Mapping[str, object], with_prompt: bool, is_single: bo
     prompt, best = str(result["prompt"]), result.get("best")
     if not isinstance(best, list):
         text = str(result["text"])
-        _write((prompt if with_prompt else "") + (text if is_single else _escape_lines(text)) + "\n")
+        write_text((prompt if with_prompt else "") + (text if is_single else _escape_lines(text)) + "\n")
         return
     if not is_single:
-        _write(_escape_lines(prompt) + "\n")
+        write_text(_escape_lines(prompt) + "\n")
     for row in best:
         text = _escape_lines((prompt if with_prompt else "") + row["text"])
-        _write(f"{row['rank']}  {row['score']:.4f}  {text}{'' if row['complete'] else ' …'}\n")
+        write_text(f"{row['rank']}  {row['score']:.4f}  {text}{'' if row['complete'] else ' …'}\n")
 
 
 def _long_sources(lm: TextModel, prompts: Sequence[str]) -> tuple[int, int]:
@@ -385,11 +385,6 @@ def _warn_about_length(lm: TextModel, prompts: Sequence[str]) -> None:
         elif beyond := lm.num_overflowing(prompt):
             warnings.append(f"{start}: its first {beyond:,} tokens are not read (--overflow error refuses these)")
     print_warnings(warnings)
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()
 
 
 def _unescape(text: str) -> str:

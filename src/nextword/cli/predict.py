@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,6 +20,7 @@ from nextword.cli.console import (
     print_line,
     print_warnings,
     refuse_options,
+    write_text,
 )
 from nextword.progress.display import error_console, progress_bar
 
@@ -151,8 +151,7 @@ def _prompt(labels: str, template: str, examples: str, shots: int, seed: int, ca
 
 def _print(predictions: FilePredictions, out: Path | None, quiet: bool) -> None:
     if out is None:
-        sys.stdout.write(predictions.content)
-        sys.stdout.flush()
+        write_text(predictions.content)
     else:
         print_line(f"[green]✓[/] {escape(predictions.summary)} → {escape(str(out))}")
         for path in predictions.other_files:

@@ -58,7 +58,8 @@ def _show_run(path: Path, verify: bool, json: bool) -> None:
     from rich.markdown import Markdown
 
     card = path / "card.md"
-    console.print(Markdown(card.read_text() if card.is_file() else f"# {path}\n\nNot finished: {summary['status']}"))
+    text = card.read_text(encoding="utf-8", errors="replace") if card.is_file() else ""
+    console.print(Markdown(text or f"# {path}\n\nNot finished: {summary['status']}", hyperlinks=False))
 
 
 def _print_runs(rows: list[dict[str, Any]]) -> None:

@@ -47,8 +47,8 @@ from nextword.comparison.translation import (
     default_pairs,
     score_translator,
 )
-from nextword.core.errors import NextwordError, RunError, Unsupported, invalid, unknown
-from nextword.core.io import format_number, replace_nonfinite, restore_infinities
+from nextword.core.errors import NextwordError, RunError, Unsupported, explain_write_errors, invalid, unknown
+from nextword.core.io import format_number, restore_infinities, to_json, write_atomically
 from nextword.core.types import LabeledProgress, Sample, Stop, ignore_progress
 from nextword.data.builtin import default_name
 from nextword.data.corpus import Corpus
@@ -63,7 +63,7 @@ from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.model_card import write_card
 from nextword.models import MODELS, title
 from nextword.recipe import Recipe, load_recipe, parse_recipe, recipe_names, recipe_tables, short_authors
-from nextword.run_folder import RunFolder, is_run, translate_disk_full
+from nextword.run_folder import RunFolder, is_run
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
@@ -122,11 +122,9 @@ class Plan:
         """Write the plan and the results so far."""
         document = {**self.result(device), "plan": {k: v for k, v in vars(self).items() if k != "folder"}}
         self.folder.mkdir(parents=True, exist_ok=True)
-        with translate_disk_full(self.folder):
-            temporary = self.folder / f".{FILE}.new"
-            text = json.dumps(replace_nonfinite(document), ensure_ascii=False, indent=1, allow_nan=False)
-            temporary.write_text(text, encoding="utf-8")
-            os.replace(temporary, self.folder / FILE)
+        ending = ", then continue with --resume."
+        with explain_write_errors(self.folder, ending), write_atomically(self.folder / FILE) as file:
+            file.write(to_json(document, indent=1).encode())
 
     def result(self, device: str) -> dict[str, Any]:
         """The comparison as `compare --json` prints it; exact likelihoods first, best first."""

@@ -19,7 +19,6 @@ Nothing is overwritten, and a target appears under its name only when it is comp
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -29,6 +28,7 @@ from nextword.conversion import arpa, elmo, huggingface, word_vectors
 from nextword.conversion.base import RUN_FORMAT, TOKENIZER_KEY, Conversion, Progress, check_changes, convert_run
 from nextword.conversion.compact import compact
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, RunError, Unsupported, unknown
+from nextword.core.scratch import scratch_folder
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.models.ngram import NGram
@@ -139,9 +139,9 @@ def convert(
     if target_format is None:
         return source_format.read(source, target, changes, progress)
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".new-") as folder:
+    with scratch_folder(target.parent) as folder:
         reading = [change for change in changes if change.partition("=")[0].strip() == TOKENIZER_KEY]
-        between = source_format.read(source, Path(folder) / "run", reading, progress)
+        between = source_format.read(source, folder / "run", reading, progress)
         changes = [change for change in changes if change not in reading]
         result = target_format.write(between.target, target, changes, progress)
     return replace(result, notes=between.notes + result.notes, warnings=between.warnings)

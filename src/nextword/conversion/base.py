@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import DataError, InvalidSetting, RunError, Unsupported, invalid, unknown
+from nextword.core.scratch import scratch_folder
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.models.ngram import NGram
@@ -110,8 +110,8 @@ def describe_origin(source: Path, format: str, recipe: Recipe, **checksums: obje
 def temporary_folder(target: Path) -> Iterator[Path]:
     """A hidden folder next to the target, or inside it if it is an empty folder; removed at the end."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target if target.is_dir() else target.parent, prefix=".new-") as name:
-        yield Path(name)
+    with scratch_folder(target if target.is_dir() else target.parent) as folder:
+        yield folder
 
 
 def move_into_place(folder: Path, target: Path) -> None:

@@ -41,12 +41,12 @@ from nextword.conversion.base import (
     read_json,
     temporary_folder,
 )
-from nextword.core.errors import DataError, MissingDependency, Unsupported
+from nextword.core.errors import DataError, MissingDependency, Unsupported, explain_write_errors
 from nextword.layers.char_cnn import BEGIN, END, OTHERS, PADDING
 from nextword.models.base import Network
 from nextword.models.elmo import ELMo
 from nextword.recipe import Recipe, load_recipe, parse_recipe
-from nextword.run_folder import RunFolder, checksum, translate_disk_full
+from nextword.run_folder import RunFolder, checksum
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import EOS, UNKNOWN, Words
 
@@ -234,7 +234,7 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
             f"{source} has {tokenizer.kind} tokens; ELMo files are for models of whole words.", ability="words"
         )
     progress(f"writing {target.name}", 0, None)
-    with translate_disk_full(target), temporary_folder(target) as scratch:
+    with explain_write_errors(target), temporary_folder(target) as scratch:
         folder = scratch / "folder"
         folder.mkdir()
         with _h5py().File(folder / WEIGHTS, "w") as file:

@@ -60,14 +60,14 @@ from nextword.conversion.hf_gpt import NAME_MAPS as GPT
 from nextword.conversion.hf_t5 import NAME_MAPS as T5
 from nextword.conversion.hf_xlnet import NAME_MAPS as XLNET
 from nextword.conversion.name_map import NameMap
-from nextword.core.errors import DataError, MissingFile, NextwordError, Unsupported, invalid
+from nextword.core.errors import DataError, MissingFile, NextwordError, Unsupported, explain_write_errors, invalid
 from nextword.core.protocols import Autoregressive
 from nextword.data.text_to_text import is_tasks, list_prefixes
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.objectives import trains_blank_filling
 from nextword.recipe import Recipe, load_recipe, parse_recipe
-from nextword.run_folder import RunFolder, checksum, translate_disk_full
+from nextword.run_folder import RunFolder, checksum
 from nextword.tokenizers import base as tokenizer_files
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
@@ -372,7 +372,7 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
     tensors, num_zeros = name_map.write_tensors(like.state_dict(), network.state_dict(), config)
     tensors = {name: _to_dtype(tensor, name, dtype) for name, tensor in tensors.items()}
     progress(f"writing {target.name}", 0, None)
-    with translate_disk_full(target), temporary_folder(target) as scratch:
+    with explain_write_errors(target), temporary_folder(target) as scratch:
         folder = scratch / "folder"
         folder.mkdir()
         save_file(tensors, str(folder / SAFETENSORS), metadata={"format": "pt"})

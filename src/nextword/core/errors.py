@@ -17,6 +17,8 @@ Programs and tests look at the type and its fields instead, so messages can be r
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,9 +26,20 @@ from contextvars import ContextVar
 from difflib import get_close_matches
 from pathlib import Path
 
+# Control characters except tab and newline, which terminals obey, and bytes of names that are not UTF-8
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
+
+
+def show_controls(text: str) -> str:
+    """The text with control characters spelled out, "\\x1b": names and texts may come from strangers."""
+    return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
 
 class NextwordError(Exception):
     """A mistake that the user can fix."""
+
+    def __str__(self) -> str:
+        return show_controls(super().__str__())
 
 
 class InvalidSetting(NextwordError):
@@ -61,6 +74,14 @@ class MissingFile(NextwordError):
         self.path = str(path)
 
 
+class CannotWrite(NextwordError):
+    """A file or a folder cannot be written: the disk is full, it is read-only, a limit is reached."""
+
+    def __init__(self, message: str, *, path: str | Path = "") -> None:
+        super().__init__(message)
+        self.path = str(path)
+
+
 class RunError(NextwordError):
     """A run folder is not in the state that the command needs: in use, unfinished, damaged, or of another recipe."""
 
@@ -87,6 +108,10 @@ class MissingDependency(NextwordError):
     def __init__(self, message: str, *, package: str = "") -> None:
         super().__init__(message)
         self.package = package
+
+
+class OutOfMemory(NextwordError):
+    """Memory is used up, or a limit on it is reached."""
 
 
 class TrainingDiverged(NextwordError):
@@ -135,6 +160,89 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     return f" Did you mean '{close[0]}'?" if close else ""
 
 
+# ------------------------------------------------------------------------------------------------ the operating system
+
+PERMISSION = ("there is no permission", "Change the permissions, or choose another place")
+OS_PROBLEMS = {  # errno → what is wrong, and what to do
+    errno.ENOSPC: ("the disk is full", "Free some space"),
+    errno.EDQUOT: ("the disk quota is used up", "Free some space"),
+    errno.EFBIG: ("a file is larger than the limit (ulimit -f) or than the file system allows", "Raise the limit"),
+    errno.EROFS: ("the file system is read-only", "Choose another place"),
+    errno.EACCES: PERMISSION,
+    errno.EPERM: PERMISSION,
+    errno.ENOENT: ("it does not exist, or was removed meanwhile", "Check the path"),
+    errno.ENOTDIR: ("one of its folders is a file", "Check the path"),
+    errno.EISDIR: ("it is a folder, and a file is needed", "Check the path"),
+    errno.EEXIST: ("something else has this name", "Choose another name"),
+    errno.ENOTEMPTY: ("something else has this name", "Choose another name"),
+    errno.ENAMETOOLONG: ("the name is too long", "Choose a shorter name"),
+    errno.ELOOP: ("it is a symbolic link, which is not followed here", "Replace it by what it names"),
+    errno.EIO: ("the disk has an input/output error", "Check the disk"),
+    errno.EMFILE: ("too many files are open", "Raise the limit (ulimit -n)"),
+    errno.ENFILE: ("too many files are open", "End other programs"),
+    errno.ENOMEM: ("memory is used up", "Raise the limit (ulimit -v), or use a smaller model or batch"),
+}
+_QUOTED_CODE = re.compile(r"\bos (?:error |\{ code: )(\d+)", re.IGNORECASE)  # as libraries written in Rust quote it
+
+
+def describe_os_error(problem: OSError) -> tuple[str, str]:
+    """What is wrong, and what to do."""
+    return OS_PROBLEMS.get(problem.errno or 0) or (problem.strerror or str(problem), "Check the path and the disk")
+
+
+_NO_MEMORY = re.compile(  # as torch, CUDA, C++ and the dynamic linker say it
+    r"can't allocate memory|not enough memory|out of memory|cannot allocate memory|bad_alloc|failed to map segment|"
+    r"can't start new thread",
+    re.IGNORECASE,
+)
+
+
+def is_out_of_memory(problem: BaseException) -> bool:
+    """Whether the cause of an error is a lack of memory, in the CPU or in a GPU."""
+    if isinstance(problem, OSError):
+        return problem.errno == errno.ENOMEM
+    is_quoted = isinstance(problem, (RuntimeError, ImportError)) and bool(_NO_MEMORY.search(str(problem)))
+    return isinstance(problem, MemoryError) or is_quoted
+
+
+@contextmanager
+def explain_memory_errors(remedy: str) -> Iterator[None]:
+    """Turn a lack of memory into OutOfMemory; `remedy` says what to do."""
+    try:
+        yield
+    except NextwordError:
+        raise
+    except Exception as problem:
+        if not is_out_of_memory(problem):
+            raise
+        detail = " ".join(str(problem).split())[:200]
+        raise OutOfMemory(f"Memory is used up{detail and f' ({detail})'}. {remedy}") from problem
+
+
+SMALLER = "Use a smaller model, batch or text, end other programs, or raise the limit (ulimit -v)."
+
+
+@contextmanager
+def explain_write_errors(folder: str | Path, ending: str = ", then run the command again.") -> Iterator[None]:
+    """Turn errors of the operating system into CannotWrite; `ending` completes "Free some space"."""
+    try:
+        yield
+    except NextwordError:
+        raise
+    except UnicodeEncodeError as problem:
+        part = problem.object[max(0, problem.start - 20) : problem.end + 20]
+        message = f"Cannot write to {folder}: {part!r} has a name that is not valid UTF-8. Rename the file."
+        raise CannotWrite(message, path=folder) from problem
+    except Exception as problem:
+        quoted = _QUOTED_CODE.search(str(problem))  # libraries wrap an OSError in errors of their own
+        if not isinstance(problem, OSError) and quoted:
+            problem = OSError(int(quoted[1]), os.strerror(int(quoted[1])))
+        if not isinstance(problem, OSError):
+            raise
+        what, remedy = describe_os_error(problem)
+        raise CannotWrite(f"Cannot write to {folder}: {what}. {remedy}{ending}", path=folder) from problem
+
+
 # ------------------------------------------------------------------------------------------------ options and keywords
 
 # Messages name options, as the command line has them. In Python, the public functions show them as keywords.
@@ -179,9 +287,10 @@ def _keyword(option: re.Match[str]) -> str:
 
 @contextmanager
 def options_as_keywords() -> Iterator[None]:
-    """Within this context (also a decorator), errors name keywords in place of options."""
+    """Within this context (also a decorator), errors name keywords in place of options, also those of memory."""
     try:
-        yield
+        with explain_memory_errors(SMALLER):
+            yield
     except NextwordError as error:
         error.args = (as_keywords(str(error)), *error.args[1:])
         raise

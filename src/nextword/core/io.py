@@ -20,15 +20,17 @@ import math
 import os
 import re
 import shutil
+import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from pathlib import Path
 from types import UnionType
-from typing import IO, Any, cast, get_args
+from typing import IO, Any, BinaryIO, cast, get_args
 
 from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile, NextwordError, bad_data
+from nextword.core.scratch import scratch_folder
 
 # ------------------------------------------------------------------------------------------------ files
 
@@ -103,20 +105,25 @@ def link_or_copy(source: Path, target: Path) -> None:
         shutil.copyfile(source, target)
 
 
+def open_stdin() -> BinaryIO:
+    """Standard input, as bytes."""
+    if sys.stdin is None:  # closed by the shell: <&-
+        raise MissingFile("Standard input is closed. Pipe a text into the command, or name a file.", path="-")
+    return sys.stdin.buffer
+
+
 @contextmanager
 def write_atomically(path: Path) -> Iterator[IO[bytes]]:
     """Open a binary file that gets its name only when it is complete, compressed as its suffix says."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
+    with scratch_folder(path.parent) as scratch:
+        unfinished = scratch / path.name
         with unfinished.open("wb") as raw:
             with _compress(raw, path.suffix.lower(), path) as stream:
                 yield stream
             raw.flush()
             os.fsync(raw.fileno())
         unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
@@ -334,6 +341,15 @@ def _is_deeper(content: object, limit: int) -> bool:
 
 def _too_deep(path: str | Path, line: int | None, remedy: str) -> DataError:
     return bad_data(path, f"JSON nested more than {MAX_JSON_DEPTH} levels deep, the limit. {remedy}", line)
+
+
+def to_json(value: object, indent: int | None = None) -> str:
+    """JSON for everyone: infinities and NaN are null, and every control character is escaped."""
+    text = json.dumps(replace_nonfinite(value), ensure_ascii=False, allow_nan=False, indent=indent)
+    return _LATE_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+_LATE_CONTROLS = re.compile(r"[\x7f-\x9f]")  # json escapes those up to \x1f
 
 
 # ------------------------------------------------------------------------------------------------ infinite numbers

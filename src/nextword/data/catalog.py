@@ -11,7 +11,6 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import tempfile
 import tomllib
 import urllib.error
 import urllib.request
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import MissingFile, Unsupported, bad_data
+from nextword.core.scratch import scratch_folder
 from nextword.data.files import is_archive, open_archive
 
 KINDS = frozenset(
@@ -183,10 +183,10 @@ def install(entry: Entry, source: Path, progress: Progress | None = None) -> Pat
     home = install_home()
     try:
         home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{entry.name}.", suffix=".part", dir=home) as scratch:
-            unpacked = _unpack(source, Path(scratch) / "unpacked")
-            _copy_files(entry, unpacked, source, Path(scratch) / "new", progress)
-            return _replace_folder(Path(scratch), home / entry.name)
+        with scratch_folder(home) as scratch:
+            unpacked = _unpack(source, scratch / "unpacked")
+            _copy_files(entry, unpacked, source, scratch / "new", progress)
+            return _replace_folder(scratch, home / entry.name)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
             raise

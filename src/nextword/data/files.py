@@ -11,7 +11,6 @@ import io
 import json
 import lzma
 import re
-import sys
 import tarfile
 import tomllib
 import zipfile
@@ -23,7 +22,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, TypeVar
 
 from nextword.core.errors import MissingFile, bad_data
-from nextword.core.io import DecompressedFile, damaged_error
+from nextword.core.io import DecompressedFile, damaged_error, open_stdin
 
 Item = TypeVar("Item")
 
@@ -76,7 +75,7 @@ def hash_content(hasher: Hasher, path: Path) -> None:
 
 def open_bytes(path: str | Path) -> DecompressedFile | BinaryIO:
     """Open a file, decompressing it, or standard input for `-`."""
-    return sys.stdin.buffer if str(path) == STDIN else DecompressedFile(Path(path))
+    return open_stdin() if str(path) == STDIN else DecompressedFile(Path(path))
 
 
 class TextStream:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
@@ -26,6 +25,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from nextword.core.errors import InvalidSetting, bad_data
+from nextword.core.scratch import scratch_folder
 from nextword.data.catalog import install_home
 
 ROW_COLUMNS = {1: ("text",), 2: ("text", "label"), 3: ("text", "second", "label")}  # of rows without names
@@ -191,19 +191,19 @@ def _write(splits: Mapping[str, Iterator[Row]], home: Path) -> Path:
     """Write each split as JSON lines: one file, or a folder of files named after the splits."""
     home.mkdir(parents=True, exist_ok=True)
     hasher = blake2b(digest_size=8)
-    with tempfile.TemporaryDirectory(prefix=".frames.", dir=home) as scratch:
+    with scratch_folder(home) as scratch:
         for split, rows in splits.items():
             hasher.update(f"split={split};".encode())
-            _write_lines(Path(scratch) / f"{split or 'all'}.jsonl", rows, hasher.update)
+            _write_lines(scratch / f"{split or 'all'}.jsonl", rows, hasher.update)
         if list(splits) == [""]:
             goal = home / f"frames-{hasher.hexdigest()}.jsonl"
-            os.replace(Path(scratch) / "all.jsonl", goal)
+            os.replace(scratch / "all.jsonl", goal)
             return goal
         goal = home / f"frames-{hasher.hexdigest()}"
         if not goal.exists():
             goal.mkdir()
         for split in splits:
-            os.replace(Path(scratch) / f"{split}.jsonl", goal / f"{split}.jsonl")
+            os.replace(scratch / f"{split}.jsonl", goal / f"{split}.jsonl")
         return goal
 
 

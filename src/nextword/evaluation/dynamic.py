@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import copy
 import math
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,13 +29,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from nextword.core import pytree
-from nextword.core.errors import DataError, InvalidSetting, Unsupported, invalid
+from nextword.core.errors import CannotWrite, DataError, InvalidSetting, Unsupported, explain_write_errors, invalid
+from nextword.core.scratch import scratch_folder
 from nextword.core.types import Inputs, Progress, State, ignore_progress
 from nextword.evaluation.neural_cache import BLOCK, ReadBlock
 from nextword.kernels.graph_capture import capture_graph
 from nextword.layers.output.softmax import LinearReadout
 from nextword.models.base import CausalNetwork
-from nextword.run_folder import RunFolder, replace_file, translate_disk_full
+from nextword.run_folder import RunFolder, replace_file
 
 STATISTICS_FILE = "gradients.safetensors"  # in the run folder
 KINDS = ("rms", "sgd")
@@ -132,8 +133,9 @@ def load_or_collect_statistics(
         return saved
     new = collect_statistics(network, read_train(), dynamic.length, dynamic.segments, progress)
     metadata = wanted | {"segments": str(new.segments), "rows": str(new.rows), "took": str(new.length)}
-    with translate_disk_full(run.path), tempfile.TemporaryDirectory(dir=run.path, prefix=".new-") as temporary:
-        file = Path(temporary) / STATISTICS_FILE
+    # A run that cannot be written works too: the statistics are collected again the next time.
+    with suppress(CannotWrite), explain_write_errors(run.path), scratch_folder(run.path) as scratch:
+        file = scratch / STATISTICS_FILE
         save_file({name: t.contiguous() for name, t in new.squares.items()}, str(file), metadata)
         file.chmod(0o644)
         replace_file(file, path)

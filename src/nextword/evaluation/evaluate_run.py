@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import DataError, InvalidSetting, Unsupported, unknown
+from nextword.core.errors import CannotWrite, DataError, InvalidSetting, Unsupported, describe_os_error, unknown
 from nextword.core.types import EXACT, Beam, Decoding, Greedy, LabeledProgress, ignore_progress
 from nextword.data.corpus import Corpus
 from nextword.data.filters.decontaminate import split_by_contamination
@@ -193,8 +193,8 @@ def evaluate_prompt_task(
     lm = load(path, device)
     result = evaluate_task(lm, task, shots, progress=partial(on_progress, f"asking {task.name}"), **options)
     values = {"slug": run.recipe.slug, "run": run.name, "parameters": lm.parameters, **result.as_dict()}
-    _append_to_log(run, "task", {key: value for key, value in values.items() if key not in ("published", "first")})
-    return values
+    logged = {key: value for key, value in values.items() if key not in ("published", "first")}
+    return {**values, "notes": [*values["notes"], *_append_to_log(run, "task", logged)]}
 
 
 def choose_split(corpus: Corpus, split: str = "") -> str:
@@ -243,8 +243,8 @@ def measure_likelihood(
         result["scored"] = len(stream)
         note = f"the first {len(stream):,} of {len(everything):,} tokens of {split}"
         result["notes"] = [*result["notes"], note]
-    _append_to_log(run, "evaluation" if method is None else "adapted", result)
-    return result
+    unwritable = _append_to_log(run, "evaluation" if method is None else "adapted", result)
+    return {**result, "notes": [*result["notes"], *unwritable]}
 
 
 def measure_translations(
@@ -275,8 +275,8 @@ def measure_translations(
         ]
     # The log gets one example, which the model card shows.
     example = {key: shorten(text) for key, text in sample[0].items()} if sample else None
-    _append_to_log(run, "translated", {**result, **numbers, "example": example})
-    return {**result, **numbers, "sample": sample}
+    notes = _append_to_log(run, "translated", {**result, **numbers, "example": example})
+    return {**result, **numbers, "sample": sample, "notes": notes}
 
 
 def _measure_tasks(
@@ -299,8 +299,15 @@ def _measure_tasks(
     return {"pairs": sum(len(task.outputs) for task in results), "tasks": [task.as_dict() for task in results]}, sample
 
 
-def _append_to_log(run: RunFolder, event: str, result: Mapping[str, Any]) -> None:
-    run.log({"event": event, **{key: value for key, value in result.items() if key != "run"}})
+def _append_to_log(run: RunFolder, event: str, result: Mapping[str, Any]) -> list[str]:
+    """Append a result to the run's log; return a note if that is impossible: the result is of use nevertheless."""
+    try:
+        run.log({"event": event, **{key: value for key, value in result.items() if key != "run"}})
+    except CannotWrite as problem:
+        cause = problem.__cause__
+        reason = describe_os_error(cause)[0] if isinstance(cause, OSError) else str(problem)
+        return [f"this result is not in the log of {run.name}: {reason}"]
+    return []
 
 
 def shorten(text: str) -> str:

@@ -18,7 +18,7 @@ from nextword.lm.masked import MaskedLM
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models import model_class
 from nextword.models.base import Network
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, explain_read_errors
 from nextword.tasks import parse_task
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
@@ -33,7 +33,12 @@ def load(folder: str | Path, device: str = "auto", precision: str = "fp32") -> A
     opened by its task (nextword.tasks): it predicts, and does not model text.
     """
     run = RunFolder.open(folder)
-    recipe = run.recipe
+    with explain_read_errors(run.path):
+        return _load(run, device, precision)
+
+
+def _load(run: RunFolder, device: str, precision: str) -> Any:
+    recipe, folder = run.recipe, run.name
     if not run.has_model:
         command = "train" if recipe.task is None else "transfer"
         raise RunError(

@@ -15,7 +15,6 @@ expectation-maximization: other n-gram runs (`mix`), and a cache, which favors r
 from __future__ import annotations
 
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -28,6 +27,7 @@ from torch import Tensor
 
 from nextword.core.errors import InvalidSetting, RunError, Unsupported
 from nextword.core.io import link_or_copy, read_json
+from nextword.core.scratch import Scratch
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.models.base import Network
 from nextword.ngrams.counting import NgramCounts, check_order, count_ngrams
@@ -114,9 +114,9 @@ class NGram(Network):
         for trie in estimate(counted, how, self._never_predicted()):
             if not isinstance(trie, Trie):
                 yield {"fraction": 0.5 + 0.2 * trie[0], "doing": trie[1]}
-        folder = tempfile.TemporaryDirectory(prefix="ngrams-", suffix=".part", dir=place)
-        self._held = [folder]
-        path = Path(folder.name) / FILE
+        scratch = Scratch(place)
+        self._held = [scratch]
+        path = scratch.path / FILE
         yield {"fraction": 0.7, "doing": "writing"}
         write_layout(trie, path, self.config.layout, self.config.bits, counted.block)
         facts = dict(trie.facts)

@@ -16,8 +16,6 @@ Kneser-Ney's continuation counts are `NgramCounts.continuation_counts`.
 from __future__ import annotations
 
 import mmap
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +24,7 @@ import numpy as np
 
 from nextword.core.errors import DataError, invalid
 from nextword.core.jit import jit, run_parallel
+from nextword.core.scratch import Scratch
 from nextword.ngrams.layouts import reserve_space
 from nextword.ngrams.trie import MAX_ORDER, NODE
 
@@ -40,7 +39,8 @@ class ArrayStore:
     """Allocate large arrays in memory, or in files of a temporary folder that is deleted with this object."""
 
     def __init__(self, folder: Path | None = None, on_disk: bool = False) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="ngrams-", suffix=".part", dir=folder)) if on_disk else None
+        self._scratch = Scratch(folder) if on_disk else None
+        self.folder = None if self._scratch is None else self._scratch.path
         self._made = 0
 
     def new(self, length: int, kind: np.dtype | type[np.generic] = NODE) -> np.ndarray:
@@ -71,8 +71,8 @@ class ArrayStore:
             Path(str(array.filename)).unlink(missing_ok=True)
 
     def close(self) -> None:
-        if self.folder is not None:
-            shutil.rmtree(self.folder, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.close()
 
     def __del__(self) -> None:
         self.close()

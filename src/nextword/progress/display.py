@@ -18,11 +18,12 @@ from contextlib import contextmanager
 from html import escape as escape_html
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.text import Text
 
-from nextword.core.errors import as_keywords
+from nextword.core.errors import as_keywords, show_controls
 from nextword.html.notebook import rich_html
 
 if TYPE_CHECKING:
@@ -32,7 +33,16 @@ if TYPE_CHECKING:
 
     from nextword.training.events import Event
 
-error_console = Console(stderr=True, highlight=False)
+
+class SafeConsole(Console):
+    """A console that spells control characters in texts and names out instead of sending them to the terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(show_controls(segment.text), segment.style)
+
+
+error_console = SafeConsole(stderr=True, highlight=False)
 
 UpdateBar = Callable[..., None]  # (done, total=None)
 SECONDS_BETWEEN_UPDATES = 0.2  # of a notebook's output

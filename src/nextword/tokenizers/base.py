@@ -78,7 +78,11 @@ class Tokenizer(ABC):
 
     def save(self, path: Path) -> None:
         with write_atomically(Path(path)) as file:
-            file.write(json.dumps(self.content(), ensure_ascii=False).encode())
+            file.write(self.to_bytes())
+
+    def to_bytes(self) -> bytes:
+        """The content of the file that `save` writes."""
+        return json.dumps(self.content(), ensure_ascii=False).encode()
 
 
 class _Pieces(Sequence[bytes]):

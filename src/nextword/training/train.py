@@ -21,7 +21,15 @@ import torch
 
 from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources, prepare_parallel
 from nextword.batching.token_stream import prepare
-from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, invalid, unknown
+from nextword.core.errors import (
+    DataError,
+    InvalidSetting,
+    NextwordError,
+    RunError,
+    explain_memory_errors,
+    invalid,
+    unknown,
+)
 from nextword.core.protocols import Counting
 from nextword.core.types import LabeledProgress, Vocabulary, ignore_progress
 from nextword.data.corpus import Corpus
@@ -31,7 +39,7 @@ from nextword.data.parallel import open_parallel
 from nextword.models import model_class
 from nextword.objectives import make_objective, trains_on_pairs
 from nextword.recipe import Phase, Recipe, check_types, describe_differences
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, state_position
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
@@ -163,7 +171,8 @@ def run_phases(
             "--out.",
             path=folder,
         )
-    with run.lock():
+    smaller = f"or train a smaller model or batch with another --out. The last good state of {run.path} is unharmed."
+    with run.lock(), explain_memory_errors(f"Free memory or raise the limit, then continue with --resume; {smaller}"):
         yield from _run_and_log(run, [dataclasses.replace(job, run=run) for job in jobs], tokenizer)
 
 
@@ -178,15 +187,20 @@ def _check_phase(job: Job, tokenizer: Tokenizer) -> None:
 
 def _run_and_log(run: RunFolder, jobs: list[Job], tokenizer: Tokenizer) -> Iterator[Event]:
     """Run the phases from the saved state on, write every event to the log, and seal the finished run."""
-    state = run.load_state()
+    state, damage = run.find_state()
     first = 0
     if state is not None:
-        first, step = state[1]["phase"], state[1]["step"]
+        first, step = state_position(state)
+        if first >= len(jobs):
+            raise RunError(
+                f"{state} belongs to phase {first}, but the recipe has {len(jobs)}. Train again.", path=state
+            )
         run.rewind_log(lambda line: _is_before(line, first, step))
     elif (run.path / "log.jsonl").exists():
         run.rewind_log(lambda line: False)
     for job in jobs[first:]:
-        notes = load_initial_weights(job, tokenizer) if job.phase.init_from else ()
+        notes = [*damage, *(load_initial_weights(job, tokenizer) if job.phase.init_from else ())]
+        damage = []
         for event in PHASES[job.phase.kind](job):
             if event.kind == BEGIN and notes:
                 all_notes = [*notes, *event.values.get("notes", ())]

@@ -28,7 +28,8 @@ from torch import Tensor, nn
 
 from nextword.batching.settings import require_choice, require_number
 from nextword.core import pytree
-from nextword.core.errors import TrainingDiverged, invalid, unknown
+from nextword.core.errors import RunError, TrainingDiverged, invalid, unknown
+from nextword.core.io import Types, check_json
 from nextword.core.protocols import Online
 from nextword.core.types import Batch, State
 from nextword.layers.init import INITIALIZATIONS, unigram_bias
@@ -36,7 +37,7 @@ from nextword.models.base import Network
 from nextword.objectives import make_objective
 from nextword.objectives.base import Objective
 from nextword.recipe import Phase
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, explain_read_errors, state_position
 from nextword.training.device import (
     autocast,
     check_network_options,
@@ -61,7 +62,15 @@ VALID_TOKENS_PER_SECOND, VALID_TOKENS = 200, 5_000  # held-out tokens per second
 
 PREFIX = "network."  # of the network's tensors in a saved state
 # Attributes of the trainer that a saved state has under the same name
-SAVED = ("total_steps", "validate_every", "is_budget_final", "validations", "best", "predictions", "steps_since_log")
+SAVED: Types = {
+    "total_steps": int,
+    "validate_every": int,
+    "is_budget_final": bool,
+    "validations": list,
+    "best": dict,
+    "predictions": int,
+    "steps_since_log": int,
+}
 
 
 def run_gradient_phase(job: Job) -> Iterator[Event]:
@@ -330,8 +339,8 @@ class Trainer:
         return {f"{name}_bits_per_byte": nats / math.log(2) * len(data.ids) / data.bytes}
 
     def _raise_diverged(self, nats: float) -> None:
-        saved = self.run.load_state()
-        state = f"The last good state is that of step {saved[1]['step']}" if saved else "No state had been saved"
+        saved = self.run.states()
+        state = f"The last good state is that of step {state_position(saved[0])[1]}" if saved else "No state was saved"
         phase = f"phase.{self.job.index}"
         raise TrainingDiverged(
             f"Training diverged at step {self.steps_done}: the loss is {nats:.4g} nats per {self.objective.unit} "
@@ -371,7 +380,7 @@ class Trainer:
                 at = len(self.validations) if criterion < lowest else self.best["at"]  # patience counts from here
                 self.best = {"valid": nats, **validation.metrics, "best_step": self.steps_done, "at": at}
                 if self.phase.keep == "best":
-                    self.run.save_model(self.network.save)
+                    self.run.save_model(self.network.save, weights=self._weights_origin())
             self.logged_at += self._now() - started  # validation is not training time
             starts_averaging = self.optimizer.on_validation(self.validations)
         perplexity = {"perplexity": math.exp(min(nats, 700))} if self.objective.has_perplexity else {}
@@ -453,7 +462,12 @@ class Trainer:
         saved = self.run.load_state()
         if saved is None or saved[1]["phase"] != self.job.index:
             return False
-        tensors, values = saved
+        with explain_read_errors(self.run.path / "state", "Train again."):
+            check_json(saved[1], {**SAVED, "reason": str, "seconds": float}, self.run.path / "state")
+            self._restore(*saved)
+        return True
+
+    def _restore(self, tensors: dict[str, Tensor], values: Mapping[str, Any]) -> None:
         load_network_tensors(self.network, tensors)
         self.optimizer.restore_state(tensors, values["optimizer"])
         self.state = pytree.move(pytree.unflatten(tensors, values["state"]), self.device)
@@ -464,12 +478,21 @@ class Trainer:
         self.nats = tensors["nats"].to(self.device)
         vars(self).update({name: values[name] for name in SAVED})
         self.steps_done, self.seconds_before, self.end_reason = values["step"], values["seconds"], values["reason"]
-        return True
+
+    def _weights_origin(self) -> dict[str, int]:
+        """Entry of the manifest: where the run's model comes from. A damaged state may force an earlier one on us."""
+        return {"phase": self.job.index, "step": self.best["best_step"]}
 
     def keep_weights(self) -> None:
         """Leave the network, and the run's model files, with the best weights on held-out data, or with the last."""
         if self.best and self.phase.keep == "best":
             self.run.verify()
+            if self.run.manifest.get("weights") != self._weights_origin():
+                raise RunError(
+                    f"{self.run.path} no longer has the weights of step {self.best['best_step']} of phase "
+                    f"'{self.phase.name}', which were the best: a later phase has replaced them. Train again.",
+                    path=self.run.path,
+                )
             self.network.reload(self.run.path)
         else:
             with self.optimizer.averaged_weights():

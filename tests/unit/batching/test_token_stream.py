@@ -5,15 +5,18 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from nextword.batching import token_stream as module
 from nextword.batching.token_stream import DOCUMENT, SENTENCE, WORD, Stream, cache_folder, id_type, open_stream, prepare
-from nextword.core.errors import DataError
+from nextword.core.errors import CannotWrite, DataError
+from nextword.core.scratch import PREFIX, scratch_folder
 from nextword.data.corpus import Corpus
 from nextword.data.opening import open_corpus
 from nextword.tokenizers.training import train_tokenizer
@@ -98,7 +101,7 @@ def test_second_preparation_comes_from_the_cache(tmp_path: Path, cache: Path, mo
     assert cached.ids.tolist() == first.ids.tolist()
     assert cached.folder == first.folder
     assert first.folder is not None
-    assert first.folder.parent == cache == cache_folder()
+    assert first.folder.parent == cache == cache_folder("prepared")
     assert open_stream(first.folder).tokenizer_hash == first.tokenizer_hash
 
 
@@ -131,7 +134,7 @@ def test_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, cache: Path, m
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(module._Writer, "add", full)
-    with pytest.raises(DataError, match="NEXTWORD_CACHE"):
+    with pytest.raises(CannotWrite, match="NEXTWORD_CACHE"):
         prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
     assert os.listdir(cache) == []
 
@@ -144,12 +147,25 @@ def test_interrupted_preparation_leaves_nothing(tmp_path: Path, cache: Path, mon
 
 
 def test_leftovers_of_a_killed_process_are_removed(tmp_path: Path, cache: Path) -> None:
-    for name in ("old.part", "new.part"):
-        (cache / name).mkdir(parents=True)
-    os.utime(cache / "old.part", (0, 0))
-    prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
-    assert len(os.listdir(cache)) == 2
-    assert (cache / "new.part").exists()
+    (cache / f"{PREFIX}left").mkdir(parents=True)
+    with scratch_folder(cache) as used:
+        prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
+        assert used.exists()
+        assert len(os.listdir(cache)) == 2
+
+
+def test_cache_deleted_during_preparation_is_an_error(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = module._write
+
+    def delete_and_write(*args: Any) -> None:
+        shutil.rmtree(cache)
+        write(*args)
+
+    monkeypatch.setattr(module, "_write", delete_and_write)
+    with pytest.raises(CannotWrite, match="NEXTWORD_CACHE"):
+        prepare(corpus(tmp_path / "c", "some text"), "train", BYTES)
 
 
 def test_concurrent_preparations_agree(tmp_path: Path, cache: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from nextword.core.errors import DataError, InvalidSetting
+from nextword.core.scratch import PREFIX
 from nextword.core.types import Inputs, Vocabulary
 from nextword.evaluation.dynamic import (
     LEGACY_DEFAULTS,
@@ -236,7 +237,7 @@ def test_statistics_are_reused_until_weights_or_settings_change(tmp_path: Path) 
     run.save_model(model.save)  # other weights
     load_or_collect_statistics(run, model, train, DynamicSettings())
     assert len(calls) == 6
-    assert not list(run.path.glob(".new-*"))
+    assert not list(run.path.glob(f"{PREFIX}*"))
     run.verify()
 
 

@@ -17,6 +17,7 @@ import nextword
 from nextword.core import pytree
 from nextword.core.errors import DataError, InvalidSetting, RunError
 from nextword.core.io import cache_folder
+from nextword.core.scratch import PREFIX
 from nextword.core.types import Beam, Greedy, Sample, Stop, Vocabulary
 from nextword.models import ngram
 from nextword.models.ngram import NGram
@@ -270,7 +271,7 @@ def test_invalid_setting_raises(
     assert error.value.key == key
     del error
     gc.collect()
-    assert not list(cache_folder("prepared").glob("ngrams-*.part"))
+    assert not list(cache_folder("prepared").glob(f"{PREFIX}*"))
 
 
 def test_mixing_unmixable_runs_raises(text: Path, plain: Path, tmp_path: Path) -> None:
@@ -380,10 +381,10 @@ def test_interrupted_run_resumes_to_the_same_model(
         nextword.load(tmp_path / "run", device="cpu")
     del events
     gc.collect()
-    assert not list(cache_folder("prepared").glob("ngrams-*.part"))
+    assert not list(cache_folder("prepared").glob(f"{PREFIX}*"))
     assert list(train_events(None, tmp_path / "run", resume=True, device="cpu"))[-1].values["reason"] == "counted"
     for name in (ngram.FILE, ngram.WEIGHTS):
         assert (tmp_path / "run" / name).read_bytes() == (uninterrupted / name).read_bytes()
     assert RunFolder.open(tmp_path / "run").manifest["finished"]
     gc.collect()
-    assert not list(cache_folder("prepared").glob("ngrams-*.part"))
+    assert not list(cache_folder("prepared").glob(f"{PREFIX}*"))

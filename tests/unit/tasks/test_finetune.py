@@ -142,7 +142,7 @@ def test_interrupted_run_resumes_bit_identically(place: Path, slug: str, recipe:
     cut = place / f"{slug}-cut"
     stopped = transfer.run(recipe, place / slug, data, cut, stop=lambda: next(calls), **options)
     assert stopped.interrupted
-    assert (cut / "state/current").is_file()
+    assert RunFolder(cut).has_state
     plan, events = transfer.resume(cut, device="cpu")
     assert plan.task.config.text == "text"
     last = list(events)[-1]

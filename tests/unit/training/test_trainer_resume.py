@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
-from nextword.core.errors import TrainingDiverged
+from nextword.core.errors import RunError, TrainingDiverged
 from nextword.core.types import Vocabulary
 from nextword.models import model_class
 from nextword.models.base import FILE
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, checksum
 from nextword.training.events import BEGIN, END
 from nextword.training.trainer import Trainer
 from tests.support.small_job import MODEL, SIZE, VALIDATION, are_equal, copy_weights, run_lstm_job
@@ -42,6 +43,66 @@ def test_resume_of_interrupted_run_gives_bit_identical_result(
     assert are_equal(a[0], b[0])
     assert {k: v for k, v in a[1].items() if k != "seconds"} == {k: v for k, v in b[1].items() if k != "seconds"}
     assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "interrupted" / FILE).read_bytes()
+
+
+@pytest.mark.parametrize("name", ["state.safetensors", "state.json", "checksums.json"])
+def test_resume_from_a_damaged_state_gives_bit_identical_result(name: str, tmp_path: Path) -> None:
+    """One flipped bit: training resumes from the state before."""
+    options: dict[str, Any] = {"steps": 14, "validate_every": 2, "save_every": 0, "log_every": 1}
+    options["model"] = {"width": 8, "dropout": 0.3}
+    run_lstm_job(tmp_path / "straight", **options)
+    count = iter(range(1, 99))
+    run_lstm_job(tmp_path / "damaged", stop=lambda: next(count) == 9, **options)
+    newest, before = RunFolder(tmp_path / "damaged").states()
+    content = bytearray((newest / name).read_bytes())
+    content[-9] ^= 4
+    (newest / name).write_bytes(content)
+    _, events = run_lstm_job(tmp_path / "damaged", **options)
+    assert (events[0].kind, events[0].step) == (BEGIN, int(before.name.removeprefix("0-")))
+    a, b = RunFolder(tmp_path / "straight").load_state(), RunFolder(tmp_path / "damaged").load_state()
+    assert a is not None
+    assert b is not None
+    assert are_equal(a[0], b[0])
+    assert (tmp_path / "straight" / FILE).read_bytes() == (tmp_path / "damaged" / FILE).read_bytes()
+
+
+def test_resume_never_takes_the_best_weights_of_a_later_phase(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"steps": 6, "validate_every": 2}
+    run_lstm_job(tmp_path / "run", **options)
+    run = RunFolder(tmp_path / "run")
+    assert run.manifest["weights"]["phase"] == 0
+    run.seal(weights={"phase": 1, "step": 2})  # as after a later phase whose states are damaged
+    with pytest.raises(RunError):
+        run_lstm_job(tmp_path / "run", **options)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"best": None},
+        {"optimizer": {}},
+        {"optimizer": {"state": 1, "groups": [1]}},
+        {"state": ["no", "state"]},
+        {"validations": 3},
+        {"total_steps": "many"},
+        {"reason": 1},
+        {"random": "none"},
+    ],
+    ids=str,
+)
+def test_state_of_wrong_content_is_an_error(change: dict[str, Any], tmp_path: Path) -> None:
+    run_lstm_job(tmp_path / "run", steps=3)
+    (folder,) = RunFolder(tmp_path / "run").states()
+    tensors = load_file(folder / "state.safetensors")
+    if "random" in change:
+        del tensors["random"]
+    save_file(tensors, folder / "state.safetensors")
+    values = json.loads((folder / "state.json").read_text())
+    (folder / "state.json").write_text(json.dumps({**values, **change}))
+    sums = {name: checksum(folder / name) for name in ("state.safetensors", "state.json")}
+    (folder / "checksums.json").write_text(json.dumps(sums))
+    with pytest.raises(RunError):
+        run_lstm_job(tmp_path / "run", steps=3)
 
 
 def test_resume_of_finished_run_changes_nothing(tmp_path: Path) -> None:
@@ -102,6 +163,6 @@ def test_interruption_ends_with_reason_and_saved_state(tmp_path: Path) -> None:
 
 def test_saved_state_holds_json_and_tensors(tmp_path: Path) -> None:
     run_lstm_job(tmp_path / "run", steps=3)
-    (folder,) = [p for p in (tmp_path / "run" / "state").iterdir() if p.is_dir()]
-    assert {p.name for p in folder.iterdir()} == {"state.safetensors", "state.json"}
-    assert folder.name == (tmp_path / "run" / "state" / "current").read_text()
+    (folder,) = (tmp_path / "run" / "state").iterdir()
+    assert {p.name for p in folder.iterdir()} == {"state.safetensors", "state.json", "checksums.json"}
+    assert folder.name == "0-3"

@@ -10,8 +10,6 @@ repeat a held-out document are removed as duplicates. The folder is created atom
 from __future__ import annotations
 
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
@@ -19,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import InvalidSetting, bad_data
+from nextword.core.scratch import scratch_folder
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
 from nextword.data.filters.decontaminate import MAX_DOCUMENTS, index_held_out, remove_contamination, training_documents
@@ -87,8 +86,7 @@ def clean_corpus(
             raise bad_data(item.source, "no held-out split to search for. Give the file with the evaluation text.")
     classifier = _load_or_train_classifier(corpus, good, seed, show_progress) if good else None
     out.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent))
-    try:
+    with scratch_folder(out.parent) as scratch:
         held_out = [split for split in corpus.splits if split != "train"]
         for split in held_out:
             write_jsonl(scratch / f"{split}.jsonl", (part.document for part in join_passages(corpus.documents(split))))
@@ -112,8 +110,6 @@ def clean_corpus(
         (scratch / "report.json").write_text(json.dumps(report, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
         scratch.chmod(0o755)
         scratch.rename(out)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
     return report
 
 
