@@ -4,14 +4,19 @@ Before, on any machine with the data sets enwiki, ud-english-ewt and glue/STS-B 
 
     python benchmarks/starters.py prepare              # tokenizers and data into carry/: carry/kit, carry/a, carry/b
 
-On a machine with a GPU and 16 cores, with carry/a, and then with carry/b and carry/kit (26 minutes in all):
+On a machine with a GPU and 16 cores, with carry/a, and then with carry/b and carry/kit (26 minutes in all). Where
+nextword is not installed: export PYTHONPATH=src:carry/kit/packages
 
     mkdir -p WORK/data/enwiki && cp carry/a/* WORK/data/enwiki/
     cp carry/b/* WORK/data/enwiki/ && python benchmarks/starters.py train --work WORK --detach && \\
         python benchmarks/starters.py status --work WORK --wait 540
-    python benchmarks/starters.py status --work WORK --wait 570          # again, until it says "all done"
-    python benchmarks/starters.py export --work WORK --out OUT bert gpt2 awd-lstm awd-lstm-backward elmo
-    python benchmarks/starters.py export --work WORK --out OUT t5 embed pos
+    python benchmarks/starters.py status --work WORK --wait 560 && \\
+        python benchmarks/starters.py export --work WORK --out OUT bert awd-lstm awd-lstm-backward elmo
+    python benchmarks/starters.py status --work WORK --wait 560 && \\
+        python benchmarks/starters.py export --work WORK --out OUT gpt2 t5 embed embed-topics pos
+
+The third command ends with the models of the first step, the last one says "all done"; models that are not packed yet
+are named and left out, so any of the three may be repeated.
 
 Afterwards, with the files of OUT:
 
@@ -20,14 +25,16 @@ Afterwards, with the files of OUT:
     python benchmarks/starters.py judge --record       # each goal beside what is measured, half an hour on two cores;
                                                        # the cards of the models get the numbers
 
-`--rehearse` does all of it in minutes on a CPU, with tiny networks and a little text (its text is in carry/rehearsal).
+`--rehearse` does all of it in minutes on a CPU, with tiny networks and a little text, carry/rehearsal/a/enwiki.
 
 `train` runs in steps; a step is one or several models side by side. Killed or cut off, the same command continues: each
 model is resumed from its last state (one a minute), and finished ones are left alone. Recurrent networks are chains of
 small products that leave most of a GPU idle. With NVIDIA's multi-process service, which `train` starts if the machine
 has it, they share it with a Transformer (SHARED); without it, processes take turns (IN_TURNS). The minutes of a model
 are those of its step; `--minutes bert=7` changes them, `--step bert+elmo=8` replaces the steps. When a model is done,
-it is measured on held-out text, rounded into the package, and measured again; its card has both numbers.
+it is measured on held-out text, rounded into the package, and measured again; its card has both numbers. Sentence
+vectors are trained twice, with few neighbors and with more: judge both (`judge search zero-embed --embed
+starter/embed-topics`), keep one as the folder `embed`, and set its share in the recipe bert/embed.
 """
 
 from __future__ import annotations
@@ -45,11 +52,12 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tomli_w
 import torch
 
 from nextword.batching.token_stream import prepare
@@ -76,10 +84,10 @@ from nextword.training.trainer import Trainer
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "starters" / "src"
-KIT = Path("carry/kit")
+CARRY = Path("carry")
 MEGABYTE = 1e6
-WIKIPEDIA = "CC BY-SA 3.0 (English Wikipedia, 2015)"
-TREEBANK = "CC BY-SA 4.0 (Universal Dependencies English EWT), over starter/bert"
+WIKIPEDIA = "CC BY-SA 4.0; trained on English Wikipedia of 2015 (CC BY-SA 3.0)"
+TREEBANK = "CC BY-SA 4.0; trained on Universal Dependencies English EWT (CC BY-SA 4.0), over starter/bert"
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,7 @@ class Model:
     is_task: bool = False
     tiny: Sequence[str] = ()  # settings of a rehearsal
     minutes: float = 0  # 0: those of its step
+    changes: Sequence[str] = ()  # of the recipe
 
 
 SMALL = ("phase.0.log_every=1", "phase.0.save_every=5", "phase.0.compile=false", "phase.0.eval_tokens=2000")
@@ -149,7 +158,7 @@ MODELS = {
         "bert/embed",
         "int4",
         base="starter/bert",
-        minutes=1.5,
+        minutes=2,
         tiny=(*SMALL, *WIDTHS, "phase.0.batches.rows=16"),
     ),
     "pos": Model(
@@ -161,9 +170,17 @@ MODELS = {
         tiny=("phase.0.steps=6", "phase.0.validate_every=6"),
     ),
 }
-# Steps: models side by side, and their minutes. Tokens and packing take two minutes each.
-SHARED = [("bert awd-lstm awd-lstm-backward elmo", 10.0), ("gpt2 t5 embed pos", 7.0)]
-IN_TURNS = [("bert", 7.0), ("embed pos", 2.0), ("gpt2", 3.5), ("t5", 2.5), ("awd-lstm awd-lstm-backward elmo", 6.0)]
+# One of the two becomes starter/embed: more neighbors may be better at topics, and worse at likeness (docs/starters.md)
+MODELS["embed-topics"] = replace(MODELS["embed"], changes=("phase.0.batches.same_fraction=0.4",))
+# Steps: models side by side, and their minutes. The tokens take two minutes before, packing one minute at the end.
+SHARED = [("bert awd-lstm awd-lstm-backward elmo", 10.5), ("gpt2 t5 embed embed-topics pos", 7.5)]
+IN_TURNS = [
+    ("bert", 6.5),
+    ("gpt2", 3.0),
+    ("embed embed-topics pos", 2.0),
+    ("t5", 2.3),
+    ("awd-lstm awd-lstm-backward elmo", 5.5),
+]
 
 
 # ------------------------------------------------------------------------------------------------ one model
@@ -176,6 +193,14 @@ class Sitting:
     work: Path
     is_rehearsal: bool = False
     minutes: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def kit(self) -> Path:
+        """What `prepare` has made: tokenizers, small data sets, and a package that a machine may lack."""
+        return (CARRY / ("rehearsal" if self.is_rehearsal else "kit")).resolve()
+
+    def tokenizer(self, name: str) -> Path:
+        return self.kit / "tokenizers" / f"{name.removesuffix('-backward')}.json"
 
     @property
     def package(self) -> Path:
@@ -193,18 +218,18 @@ class Sitting:
 
     def recipe(self, name: str) -> Recipe:
         model = MODELS[name]
-        changes = [*model.tiny] if self.is_rehearsal else []
+        changes = [*model.changes, *(model.tiny if self.is_rehearsal else ())]
         minutes = self.minutes.get(name, 0)
         if minutes and not model.is_task:
             changes.append(f"phase.0.minutes={minutes}")
         return load_recipe(model.recipe, changes)
 
     def environment(self) -> dict[str, str]:
-        paths = [str(self.package), str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]
+        paths = [str(self.package), str(ROOT / "src"), os.environ.get("PYTHONPATH", ""), str(self.kit / "packages")]
         return {
             **os.environ,
             "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-            "NEXTWORD_DATA": os.pathsep.join([str(self.work / "data"), str(KIT.resolve() / "data")]),
+            "NEXTWORD_DATA": os.pathsep.join([str(self.work / "data"), str(self.kit / "data")]),
             "NEXTWORD_CACHE": str(self.work / "cache"),
             "OMP_NUM_THREADS": "2",
             "RAYON_NUM_THREADS": "5",
@@ -212,13 +237,9 @@ class Sitting:
         }
 
 
-def tokenizer_file(name: str) -> Path:
-    return KIT / "tokenizers" / f"{name.removesuffix('-backward')}.json"
-
-
 def tokenize(sitting: Sitting, name: str) -> None:
     """Tokenize the text of a model into the cache, where training finds it."""
-    corpus, tokenizer = open_corpus("enwiki"), load_tokenizer(tokenizer_file(name))
+    corpus, tokenizer = open_corpus("enwiki"), load_tokenizer(sitting.tokenizer(name))
     for split in ("train", "valid", "test"):
         stream = prepare(corpus, split, tokenizer)
         print(f"{name} {split}: {len(stream.ids):,} tokens of {stream.bytes:,} bytes", flush=True)
@@ -227,12 +248,14 @@ def tokenize(sitting: Sitting, name: str) -> None:
 def train_one(sitting: Sitting, name: str) -> None:
     """Train a model, or continue it, then round it into the package."""
     model, folder, recipe = MODELS[name], sitting.run(name), sitting.recipe(name)
+    while model.base and not is_packed(sitting.packed(model.base.removeprefix(STARTERS))):
+        time.sleep(1)
     if model.is_task:
         train_task(sitting, name, recipe)
     else:
-        begun = (folder / "manifest.json").is_file()
-        if not (begun and RunFolder.open(folder).is_finished):
-            tokenizer = None if model.base else load_tokenizer(tokenizer_file(name))
+        if not is_finished(folder):
+            begun = (folder / "manifest.json").is_file()
+            tokenizer = None if model.base else load_tokenizer(sitting.tokenizer(name))
             resume = begun and RunFolder.open(folder).has_state
             if begun and not resume:
                 shutil.rmtree(folder)
@@ -243,10 +266,9 @@ def train_one(sitting: Sitting, name: str) -> None:
 
 def train_task(sitting: Sitting, name: str, recipe: Recipe) -> None:
     folder, changes = sitting.run(name), list(MODELS[name].tiny) if sitting.is_rehearsal else []
-    begun = (folder / "manifest.json").is_file()
-    if begun and RunFolder.open(folder).is_finished:
+    if is_finished(folder):
         return
-    if begun and RunFolder.open(folder).has_state:
+    if (folder / "manifest.json").is_file() and RunFolder.open(folder).has_state:
         _, events = finetune.resume(folder)
     else:
         shutil.rmtree(folder, ignore_errors=True)
@@ -259,10 +281,18 @@ def train_task(sitting: Sitting, name: str, recipe: Recipe) -> None:
 # ------------------------------------------------------------------------------------------------ packing
 
 
+def is_packed(folder: Path) -> bool:
+    return (folder / "card.md").is_file() and "rounding" in RunFolder.open(folder).manifest
+
+
+def is_finished(folder: Path) -> bool:
+    return (folder / "manifest.json").is_file() and RunFolder.open(folder).is_finished
+
+
 def pack(sitting: Sitting, name: str) -> None:
     """Round a finished run into the package, measure it before and after, and write the card."""
     model, source, target = MODELS[name], sitting.run(name), sitting.packed(name)
-    if (target / "card.md").is_file() and "rounding" in RunFolder.open(target).manifest:
+    if is_packed(target):
         print(f"{name} is packed", flush=True)
         return
     shutil.rmtree(target, ignore_errors=True)
@@ -293,7 +323,8 @@ def measure(folder: Path, model: Model) -> dict[str, float]:
     valid = prepare(corpus, "valid", tokenizer)
     network = build_network(recipe, tokenizer)
     network.reload(run.path)
-    trainer = Trainer(Job(network, recipe.phases[0], 0, valid, valid, tokenizer.lossless, None, device))
+    phase = replace(recipe.phases[0], compile=False, cuda_graphs=False)  # not worth it for one pass
+    trainer = Trainer(Job(network, phase, 0, valid, valid, tokenizer.lossless, None, device))
     validation = trainer.compute_validation()
     unit = trainer.objective.unit
     measured = {f"nats per {unit} of held-out Wikipedia": validation.nats}
@@ -344,25 +375,58 @@ def train(
         for name in wanted
         if not MODELS[name].base and not name.endswith("-backward")
     }
-    problems = []
+    workers = Workers(sitting, environment)
     for names, minutes in steps:
-        for name in names.split():
-            process = tokens.get(name.removesuffix("-backward"))
-            if process is not None and process.wait():
-                problems.append(f"tokens of {name}")
         own = {
             name: sitting.minutes.get(name) or (not sitting.is_rehearsal and MODELS[name].minutes) or minutes
             for name in names.split()
         }
+        for name in own:
+            if name.removesuffix("-backward") in tokens:
+                tokens[name.removesuffix("-backward")].wait()
         say(f"step: {', '.join(f'{name} ({value:g} min)' for name, value in own.items())}", started)
-        waiting = [name for name in own if MODELS[name].base]
-        problems += run_side_by_side(sitting, own, [name for name in own if name not in waiting], waiting, environment)
-        say(f"step done: {names}", started)
+        for name, value in own.items():
+            workers.start(name, value)
+        while not all(is_finished(sitting.run(name)) or name in workers.failed for name in own):
+            workers.look_after()
+        say(f"trained: {names}", started)
         if (time.monotonic() - started) / 60 > limit:
-            problems.append(f"{limit:g} minutes are over")
+            workers.failed.append(f"{limit:g} minutes are over")
             break
-    (sitting.work / "done").write_text(json.dumps(problems))
-    say(f"all done; problems: {problems or 'none'}", started)
+    while workers.running:
+        workers.look_after()
+    if sharing:
+        stop_sharing(environment)
+    (sitting.work / "done").write_text(json.dumps(workers.failed))
+    say(f"all done; failed: {workers.failed or 'none'}", started)
+
+
+class Workers:
+    """The processes that train and pack; one that fails is resumed once. The next step begins while they pack."""
+
+    def __init__(self, sitting: Sitting, environment: Mapping[str, str]) -> None:
+        self.sitting, self.environment = sitting, environment
+        self.running: dict[str, subprocess.Popen[bytes]] = {}
+        self.minutes: dict[str, float] = {}
+        self.resumed: set[str] = set()
+        self.failed: list[str] = []
+
+    def start(self, name: str, minutes: float) -> None:
+        self.minutes[name] = minutes
+        words = ["one", name, "--minutes", f"{name}={minutes:g}"]
+        self.running[name] = spawn(self.sitting, name, words, self.environment)
+
+    def look_after(self) -> None:
+        time.sleep(0.5)
+        for name, process in list(self.running.items()):
+            if process.poll() is None:
+                continue
+            del self.running[name]
+            if process.returncode and name not in self.resumed:
+                self.resumed.add(name)
+                self.start(name, self.minutes[name])
+            elif process.returncode:
+                self.failed.append(name)
 
 
 def choose_steps(
@@ -371,31 +435,6 @@ def choose_steps(
     """The steps, reduced to some of the models."""
     steps = [(" ".join(n for n in planned.split() if not names or n in names), minutes) for planned, minutes in plan]
     return [(kept, 0.1 if is_rehearsal else minutes) for kept, minutes in steps if kept]
-
-
-def run_side_by_side(
-    sitting: Sitting, minutes: Mapping[str, float], first: Sequence[str], waiting: Sequence[str], environment: Any
-) -> list[str]:
-    """Train models at the same time; one that fails is resumed once. Returns what failed twice."""
-
-    def start(name: str) -> subprocess.Popen[bytes]:
-        return spawn(sitting, name, ["one", name, "--minutes", f"{name}={minutes[name]:g}"], environment)
-
-    running = {name: start(name) for name in [*first, *waiting]}
-    failed: list[str] = []
-    tried = set()
-    while running:
-        time.sleep(0.5)
-        for name, process in list(running.items()):
-            if process.poll() is None:
-                continue
-            del running[name]
-            if process.returncode and name not in tried:
-                tried.add(name)
-                running[name] = start(name)
-            elif process.returncode:
-                failed.append(name)
-    return failed
 
 
 def spawn(
@@ -417,7 +456,14 @@ def start_sharing(sitting: Sitting) -> dict[str, str]:
     (sitting.work / "mps").mkdir(exist_ok=True)
     environment = {**os.environ, **folders}
     subprocess.run([control, "-d"], env=environment, check=False)
-    return folders if can_compute(environment) else {}
+    if can_compute(environment):
+        return folders
+    stop_sharing(environment)
+    return {}
+
+
+def stop_sharing(environment: Mapping[str, str]) -> None:
+    subprocess.run(["nvidia-cuda-mps-control"], input=b"quit\n", env=dict(environment), check=False)
 
 
 def can_compute(environment: Mapping[str, str]) -> bool:
@@ -448,6 +494,9 @@ def export(sitting: Sitting, names: Sequence[str], out: Path) -> None:
     """A tar file for each packed model, and one of the logs."""
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
+        if not is_packed(sitting.packed(name)):
+            print(f"{name}: not packed yet")
+            continue
         with tarfile.open(out / f"{name}.tar", "w") as archive:
             archive.add(sitting.packed(name), arcname=name)
         print(f"{name}: {(out / f'{name}.tar').stat().st_size / 2**20:.2f} MiB")
@@ -467,40 +516,42 @@ def unpack(files: Sequence[Path], target: Path) -> None:
 # ------------------------------------------------------------------------------------------------ before
 
 
-def prepare_kit(is_rehearsal: bool, models: Sequence[str]) -> None:
-    """Tokenizers, the text in two parts, and the small data sets, into carry/."""
+def prepare_kit(sitting: Sitting, models: Sequence[str]) -> None:
+    """Tokenizers, the text in two parts, small data sets and small packages, into carry/."""
     for name in ("ud-english-ewt", "glue/STS-B"):
-        copy_small_data(name)
+        copy_small_data(name, sitting.kit / "data")
+    folder = Path(tomli_w.__file__).parent  # small, and not on every machine with torch
+    shutil.copytree(folder, sitting.kit / "packages" / folder.name, dirs_exist_ok=True)
     entry = find_entry("enwiki")
     assert entry is not None
     parts = sorted(entry.require_folder().glob("enwiki-*.jsonl.xz"))
-    if is_rehearsal:
-        cut_text(parts[0], Path("carry/rehearsal/enwiki/enwiki-a.jsonl.xz"))
-        os.environ["NEXTWORD_DATA"] = "carry/rehearsal"
+    if sitting.is_rehearsal:
+        cut_text(parts[0], sitting.kit / "a" / "enwiki" / parts[0].name)
+        os.environ["NEXTWORD_DATA"] = str(sitting.kit / "a")
     else:
         for part in parts:
-            folder = Path("carry") / part.name.split(".")[0].rsplit("-", 1)[1]
+            folder = CARRY / part.name.split(".")[0].rsplit("-", 1)[1]
             folder.mkdir(parents=True, exist_ok=True)
             (folder / part.name).write_bytes(part.read_bytes())
     corpus = open_corpus("enwiki")
-    (KIT / "tokenizers").mkdir(parents=True, exist_ok=True)
+    (sitting.kit / "tokenizers").mkdir(parents=True, exist_ok=True)
     for name in models:
-        file = tokenizer_file(name)
+        file = sitting.tokenizer(name)
         if MODELS[name].base or name.endswith("-backward") or file.is_file():
             continue
         began = time.perf_counter()
-        recipe = load_recipe(MODELS[name].recipe, MODELS[name].tiny if is_rehearsal else ())
+        recipe = load_recipe(MODELS[name].recipe, MODELS[name].tiny if sitting.is_rehearsal else ())
         build_tokenizer(recipe, corpus).save(file)
         print(f"tokenizer of {name}: {time.perf_counter() - began:.0f} s", flush=True)
 
 
-def copy_small_data(name: str) -> None:
+def copy_small_data(name: str, home: Path) -> None:
     """Copy the folder of a data set from the first folder of NEXTWORD_DATA that has it."""
     homes = [Path(home) for home in os.environ.get("NEXTWORD_DATA", "").split(os.pathsep)]
     source = next((home / name for home in homes if (home / name).is_dir()), None)
     if source is None:
         sys.exit(f"{name} is in no folder of NEXTWORD_DATA")
-    target = KIT / "data" / name
+    target = home / name
     target.mkdir(parents=True, exist_ok=True)
     for path in source.iterdir():
         if path.is_file():
@@ -608,7 +659,7 @@ def transfer(recipe: str, source: str, data: Path | str, out: Path, *more: str) 
     command = [sys.executable, "-m", "nextword", "transfer", recipe, "--data", str(data), "--out", str(out), "--quiet"]
     command += ["--from", source] if source else []
     began = time.perf_counter()
-    subprocess.run([*command, *more], check=True)
+    subprocess.run([*command, *more], check=True, stdout=subprocess.DEVNULL)
     result = finetune.read_result(out)
     assert result is not None
     return result, time.perf_counter() - began
@@ -697,7 +748,9 @@ def record(judgments: Sequence[Judgment]) -> None:
         write_card(run)
 
 
-def judge(data: Path, wanted: Sequence[str], out: Path | None, is_recorded: bool, is_rehearsal: bool) -> None:
+def judge(
+    data: Path, wanted: Sequence[str], out: Path | None, is_recorded: bool, vectors: str, is_rehearsal: bool
+) -> None:
     """Measure every goal, in the order of their cost, and print a table."""
     rows, tests, limit = (60, 40, 12) if is_rehearsal else (6000, 2000, 500)
     short = ["--set", "phase.0.steps=3"] if is_rehearsal else []
@@ -708,10 +761,10 @@ def judge(data: Path, wanted: Sequence[str], out: Path | None, is_recorded: bool
 
         def search() -> Judgment:
             began = time.perf_counter()
-            _, gold, cosines = similarity("starter/embed")
+            _, gold, cosines = similarity(vectors)
             seconds = time.perf_counter() - began
             setting = f"{len(gold):,} pairs of STS-B dev"
-            return correlation("semantic search", 70, gold, cosines, seconds, setting, model="starter/embed")
+            return correlation("semantic search", 70, gold, cosines, seconds, setting, model=vectors)
 
         def pos() -> Judgment:
             began = time.perf_counter()
@@ -734,7 +787,7 @@ def judge(data: Path, wanted: Sequence[str], out: Path | None, is_recorded: bool
         goals: dict[str, Callable[[], Judgment]] = {
             "search": search,
             "zero-embed": lambda: judge_prompted(
-                "zero-shot topics, embed", 60, "starter/embed", topics / "test.csv", limit, folder
+                "zero-shot topics, embed", 60, vectors, topics / "test.csv", limit, folder
             ),
             "zero-gpt2": lambda: judge_prompted(
                 "zero-shot topics, gpt2", 60, "starter/gpt2", topics / "test.csv", limit, folder
@@ -801,13 +854,14 @@ def main() -> None:
         "--out", type=Path, default=Path("runs/starters/export"), help="export: folder of the tar files"
     )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="judge: folder of the data sets")
+    parser.add_argument("--embed", default="starter/embed", help="judge: the model of sentence vectors")
     parser.add_argument("--record", action="store_true", help="judge: write the results into the models' cards")
     parser.add_argument("--json", type=Path, help="judge: also write the results to this file")
-    asked = parser.parse_args()
+    asked = parser.parse_intermixed_args()
     sitting = Sitting(asked.work.resolve(), asked.rehearse, dict(asked.minutes))
     names = asked.names
     if asked.command == "prepare":
-        prepare_kit(asked.rehearse, names or list(MODELS))
+        prepare_kit(sitting, names or list(MODELS))
     elif asked.command == "tokens":
         tokenize(sitting, names[0])
     elif asked.command == "one":
@@ -830,7 +884,7 @@ def main() -> None:
     elif asked.command == "unpack":
         unpack([Path(name) for name in names], sitting.packed("bert").parent)
     else:
-        judge(asked.data, names, asked.json, asked.record, asked.rehearse)
+        judge(asked.data, names, asked.json, asked.record, asked.embed, asked.rehearse)
 
 
 if __name__ == "__main__":

@@ -145,6 +145,8 @@ def _task_card(run: RunFolder) -> list[str]:
         numbers = [f"Converted from `{manifest['converted']['from']}`, where its numbers are."]
     else:
         numbers = _task_table(result)
+        if (run.path / "report.html").is_file():  # a rounded run has the numbers alone
+            numbers += ["", "Errors on dev: `report.html` for people, `errors.json` for programs."]
     wording = task.wording()
     prediction = f'nextword.load("{run.name}").predict({wording.arguments})'
     return [
@@ -187,7 +189,7 @@ def _storage(run: RunFolder) -> list[str]:
         lines.append(f"- rounding: {row['metric']} {row['before']:.4g} before, {row['after']:.4g} after")
     lines += [f"- measured: {text}" for text in manifest.get("measured", ())]
     if license := manifest.get("license"):
-        lines.append(f"- license of the weights, as that of their text: {license}")
+        lines.append(f"- license: {license}")
     return lines
 
 
@@ -272,8 +274,6 @@ def _task_table(result: Mapping[str, Any]) -> list[str]:
         *rows,
         *_threshold_note(result),
         *_baseline_tables(result),
-        "",
-        "Errors on dev: `report.html` for people, `errors.json` for programs.",
     ]
 
 
