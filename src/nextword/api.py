@@ -204,8 +204,7 @@ def _train(
     last: Event | None = None
     with interruptible() as interrupt, TrainingDisplay(not progress) as display:
         for phase in recipe.phases if recipe is not None else ():
-            if not trains_on_pairs(phase.objective):
-                _say_columns(phase.data, display)
+            _say_columns(phase.data, display, trains_on_pairs(phase.objective))
         stop = _either(stop, interrupt)
         for event in train_events(recipe, folder, resume, device=device, stop=stop, on_progress=display.update):
             display(event)
@@ -296,13 +295,14 @@ def _raise_if_interrupted(interrupt: Interrupt, result: Any, call: str) -> None:
         raise Interrupted(f"stopped, with the state saved in {result.path}. Continue: {call}", result)
 
 
-def _say_columns(data: str, display: ProgressDisplay | ComparisonDisplay) -> None:
-    """Say which column of a table is read as its text, and how many rows are skipped."""
+def _say_columns(data: str, display: ProgressDisplay | ComparisonDisplay, has_pairs: bool) -> None:
+    """Say which columns of a table are read, whether it has a header, and how many rows are skipped."""
     from nextword.data.frames import is_saved_frame
     from nextword.data.opening import describe_reading
+    from nextword.data.parallel import describe_pairs
 
     if data and not display.is_quiet and not is_saved_frame(data):
-        display.warn(describe_reading(data))
+        display.warn(describe_pairs(data) if has_pairs else describe_reading(data))
 
 
 # ------------------------------------------------------------------------------------------------ evaluating
@@ -350,8 +350,8 @@ def evaluate(
     if reads_pairs and not isinstance(data, (str, PathLike, type(None))):
         source = f"{source}:source-target"
     with ProgressDisplay(not progress) as display:
-        if recipe.task is None and not reads_pairs:
-            _say_columns(source or recipe.phases[-1].data, display)
+        if recipe.task is None:
+            _say_columns(source or recipe.phases[-1].data, display, reads_pairs)
         values = evaluate_run(
             path,
             source,
@@ -423,8 +423,7 @@ def compare(
         resume,
     )
     with interruptible() as interrupt, ComparisonDisplay(plan, not progress) as display:
-        if not plan.has_pairs:
-            _say_columns(plan.data, display)
+        _say_columns(plan.data, display, plan.has_pairs)
         result = run_plan(plan, device, display, display.preparing, _either(stop, interrupt))
     if result.is_interrupted:
         _raise_if_interrupted(interrupt, result, f"nextword.compare(resume=True, out={str(result.path)!r})")

@@ -25,7 +25,7 @@ from nextword.data.filters.decontaminate import count_leaks
 from nextword.data.mixture import MixedText
 from nextword.data.opening import open_corpus, open_entry, open_unsplit
 from nextword.data.parallel import BIBLE, VERSIONS, is_parallel, open_parallel, parse
-from nextword.data.parallel_files import ParallelCorpus
+from nextword.data.parallel_files import ParallelCorpus, group_by_stem, list_folder, list_languages
 from nextword.data.readers import read
 from nextword.data.squad import read_squad
 from nextword.data.tables import read_rows
@@ -69,6 +69,8 @@ def describe_corpus(name: str, entry: Entry | None, on_progress: OnProgress) -> 
         return {**_built_in_facts(name), "source": corpus.source, **_count_documents(corpus, on_progress)}
     if entry is not None:
         return _describe_entry(name, entry, on_progress)
+    if Path(name).is_dir() and len(sides := list_languages(group_by_stem(list_folder(Path(name))))) == 2:
+        name = f"{name}:{'-'.join(sides)}"  # aligned files, as train.de and train.en
     if is_parallel(name):
         is_bible = parse(name)[0] == BIBLE
         facts = {"title": VERSIONS, "license": BUILT_IN_LICENSES["kjv"]} if is_bible else {}

@@ -22,7 +22,8 @@ from dataclasses import dataclass
 
 THRESHOLD = 1.5  # points from which on the first row is a header
 SURE = 3.0  # points, in either direction, from which on there is no doubt
-MAX_NOVELTY = 2.0  # points for a value that does not occur below: it may be a rare class
+MAX_NOVELTY = 2.0  # points for a value that does not occur below, as it may be a rare class; in many rows twice that
+ENOUGH_ROWS = 100  # that are many
 MAX_WEAK = 2.5  # points of all columns together for being short above texts: not enough to be sure
 DECISIVE = 10.0  # points for what only nextword writes
 
@@ -59,6 +60,7 @@ _NUMBERED = re.compile(
 _PROBABILITY = re.compile(r"p\(.+\)", re.DOTALL)  # a column that `nextword predict` adds
 MAX_NAME_LENGTH = 40  # characters of a column name
 MAX_NAME_WORDS = 4
+USUAL_LENGTH = 20  # characters of a name that may be longer than short texts
 MIN_TEXT_LENGTH = 15  # characters: the median of a column of texts
 MIN_ROWS = 4  # below the first row, to recognize a column of labels
 MANY_ROWS = 10  # below the first row, to trust a word that is much shorter than all texts
@@ -138,7 +140,8 @@ def _judge(cell: str, below: Sequence[str]) -> tuple[float, str]:
     if len(filled) >= MIN_ROWS and 2 * len(counts := Counter(filled)) <= len(filled):
         # Good and Turing: the probability that a row has a value that no other row has.
         novel = (sum(n == 1 for n in counts.values()) + 0.5) / (len(filled) + 1)
-        return min(MAX_NOVELTY, -math.log(novel)), f"{shown} does not occur among the {len(counts)} values below"
+        cap = MAX_NOVELTY if len(filled) < ENOUGH_ROWS else 2 * MAX_NOVELTY
+        return min(cap, -math.log(novel)), f"{shown} does not occur among the {len(counts)} values below"
     return _judge_length(cell, filled), f"{shown} {SHORTER}"
 
 
@@ -157,7 +160,7 @@ def _judge_length(cell: str, filled: Sequence[str]) -> float:
     shortest = lengths[len(lengths) // 20]
     if 2 * len(cell) <= shortest:
         return 1.5 if len(filled) >= MIN_ROWS else 1.0
-    return 0.0 if len(cell) <= shortest else -1.5
+    return 0.0 if len(cell) <= max(shortest, USUAL_LENGTH) else -1.5
 
 
 def is_name(cell: str) -> bool:

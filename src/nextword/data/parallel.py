@@ -50,7 +50,7 @@ from nextword.data.parallel_files import (
     match_languages,
     not_parallel_error,
 )
-from nextword.data.tables import OpenTable, split_header
+from nextword.data.tables import JSON, OpenTable, split_header
 from nextword.data.text_to_text import is_tasks, open_tasks
 
 BIBLE = "bible"
@@ -205,8 +205,28 @@ def _from_tables(
 
 def _describe_table(table: OpenTable, spec: str) -> str:
     """How a table is read, as the end of a description; "" if nothing about it is in doubt."""
-    notes = (*table.notes, *table.header_note(f"{spec}:header", f"{spec}:no-header"))
-    return "".join(f"; {note}" for note in notes)
+    return "".join(f"; {note}" for note in _table_notes(table, spec))
+
+
+def _table_notes(table: OpenTable, spec: str) -> tuple[str, ...]:
+    return (*table.notes, *table.header_note(f"{spec}:header", f"{spec}:no-header"))
+
+
+def describe_pairs(spec: str) -> list[str]:
+    """Say which columns of a table are source and target, and whether it has a header; nothing for other corpora."""
+    place, header = split_header(spec)
+    if is_tasks(place) or find_entry(parse(place)[0]) is not None:
+        return []
+    name, pair = parse(place)
+    path = Path(name).expanduser()
+    tables = [file for files in find_splits(path).values() for file in files] if path.is_dir() else [path]
+    file = next((file for file in tables if file.is_file() and not is_archive(file)), None)
+    if file is None or (path.is_dir() and not is_table(file)):
+        return []
+    columns, table = find_columns(file, pair, name, header)
+    what = "keys" if table.kind == JSON else "columns"
+    chosen = f"{file}: source and target are in the {what} '{columns[0]}' and '{columns[1]}'"
+    return [chosen, *(f"{file}: {note}" for note in _table_notes(table, f"{name}:{'-'.join(columns)}"))]
 
 
 def _check_not_one_side(path: Path) -> None:

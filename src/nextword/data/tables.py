@@ -663,6 +663,7 @@ class Table:
     has_header: bool = True
     delimiter: str = ""
     encoding: str = ""
+    is_header_sure: bool = True
 
     @property
     def is_delimited(self) -> bool:
@@ -736,7 +737,9 @@ def read_table(
             columns = [f"column{i}" for i in range(width)]
     notes = (*opened.notes, *opened.header_note(), *opened.encoding_note(), *_blank_note(len(lines) - len(rows)))
     has_header = opened.has_header and opened.is_delimited
-    return Table(name, columns, rows, opened.kind, notes, objects, has_header, opened.layout.delimiter, opened.encoding)
+    is_sure = opened.decision is None or opened.decision.is_sure
+    layout = has_header, opened.layout.delimiter, opened.encoding, is_sure
+    return Table(name, columns, rows, opened.kind, notes, objects, *layout)
 
 
 def _blank_note(n: int) -> tuple[str, ...]:

@@ -18,15 +18,16 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor
 
-from nextword.core.errors import DataError, MissingFile, UnknownName
+from nextword.core.errors import DataError, MissingFile
 from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_lines
 from nextword.data.tables import (
     DELIMITERS,
-    MAX_COLUMNS_NAMED,
     TABLE_JSON_SUFFIXES,
     Columns,
+    column_index,
     guess_columns,
     read_table,
+    split_header,
 )
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.metrics.clustering import cluster
@@ -85,9 +86,10 @@ class TextFile:
 
 def read_text_file(spec: Path) -> TextFile:
     """Read FILE, FILE:COLUMN of a table, or standard input (`-`)."""
-    path, column = spec, ""
+    path, column, header = spec, "", None
     if str(path) != STDIN and not path.is_file():
-        name, _, column = str(path).rpartition(":")
+        place, header = split_header(str(path))
+        name, _, column = (place, "", "") if Path(place).is_file() else place.rpartition(":")
         if not name or not Path(name).is_file():
             raise MissingFile(f"There is no file {spec}.", path=spec)
         path = Path(name)
@@ -96,14 +98,9 @@ def read_text_file(spec: Path) -> TextFile:
             raise DataError(f"{path} has one text per line and no columns. Leave :{column} out.", path=path)
         file = TextFile(path, [line.rstrip("\n") for line in read_lines(path)], False, [])
     else:
-        table = read_table(path)
-        if column and column not in table.header:
-            known = ", ".join(table.header[:MAX_COLUMNS_NAMED])
-            raise UnknownName(
-                f"{path} has no column '{column}'. It has {known}; name one as {path}:COLUMN.",
-                name=column,
-                known=table.header,
-            )
+        table = read_table(path, header=header, expected=(column,) if column else ())
+        if column:
+            column_index(column, table.header, str(path), f"Name one as {path}:COLUMN.")
         chosen = guess_columns(table, Columns(column), labeled=False).text
         note = [] if column else [f"texts are in column '{chosen}'; name another as {path}:COLUMN"]
         file = TextFile(path, table.column(chosen), True, [*note, *table.notes])

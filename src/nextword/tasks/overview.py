@@ -20,7 +20,7 @@ import numpy as np
 from nextword.core.errors import DataError, InvalidSetting, NextwordError
 from nextword.data.conll import is_tagged, open_tagged
 from nextword.data.corpus import hash_text
-from nextword.data.files import format_suffix, is_archive, plain_name, read_lines, text_keys
+from nextword.data.files import TextStream, format_suffix, is_archive, plain_name, text_keys
 from nextword.data.header import LABEL_NAMES, LANGUAGES
 from nextword.data.parallel_files import NESTED, USUAL_PAIRS, usual_columns
 from nextword.data.squad import read_squad
@@ -45,6 +45,7 @@ from nextword.tasks.text_data import MANY, SPLITS
 
 OnProgress = Callable[[str, float, float | None], None]
 SAMPLE_ROWS = 1000  # that decide about the kind
+MAX_LINES = 400  # that decide whether a file has tagged words
 NUM_EXAMPLES = 5
 FEW_ROWS = 50  # in training; below, no model learns much
 MAX_COUNTED = 1_000_000  # rows whose duplicates are counted
@@ -125,15 +126,21 @@ def describe_file(
     if not files or is_archive(next(iter(files.values()))):
         return None
     first = next(iter(files.values()))
-    lines = list(islice(read_lines(first), 400)) if format_suffix(first) not in DELIMITERS else []
+    lines = list(islice(TextStream(first, legacy=True).lines(), MAX_LINES)) if format_suffix(first) != ".csv" else []
     if format_suffix(first) == ".json" and '"data"' in "".join(lines)[: 1 << 16]:
         return _describe_questions(path, files)
-    if lines and format_suffix(first) not in TABLE_JSON_SUFFIXES and is_tagged(plain_name(first), lines):
+    if lines and format_suffix(first) not in TABLE_JSON_SUFFIXES and _is_tagged(first, lines):
         return _describe_tags(path)
     table = _open(first, columns)
     if table.kind == LINES:
         return None
     return _describe_table(path, files, table, columns, on_progress)
+
+
+def _is_tagged(path: Path, lines: Sequence[str]) -> bool:
+    """Whether lines have a word and its tags. Those of a .tsv have no spaces in their first column, as texts do."""
+    has_words = format_suffix(path) not in DELIMITERS or not any(" " in line.split("\t")[0] for line in lines)
+    return has_words and is_tagged(plain_name(path), lines)
 
 
 def _open(path: Path, columns: Columns) -> OpenTable:

@@ -234,6 +234,7 @@ def _read_tables(path: Path, tables: Mapping[str, Table], named: Columns, kind: 
         raise bad_data(path, f"--kind {PAIRS} needs two texts. Name the second with --text-pair.")
     if kind == CLASSIFICATION and columns.second and not named.second:
         columns = replace(columns, second="")
+    _require_decision(first, columns.label)
     notes = explain_columns(first, named, columns)
     notes += [note for table in tables.values() for note in table.notes]
     if "" in tables:
@@ -316,6 +317,16 @@ def _guess_kind(labels: Sequence[str], has_pairs: bool) -> tuple[str, list[str]]
 
 def _has_decimal_comma(label: str) -> bool:
     return "," in label and is_number(label.replace(",", ".", 1))
+
+
+def _require_decision(table: Table, label: str) -> None:
+    """Raise if the first row may be a header: its label would be a class of its own, and otherwise the row is lost."""
+    below = table.column(label)
+    if table.is_header_sure or table.has_header or below.count(below[0]) > 1 or is_number(below[0]):
+        return
+    row = " | ".join(table.rows[0])
+    problem = f"is the first row, {row[:60]!r}, a header? Its label occurs in no other row."
+    raise InvalidSetting(f"{table.name}: {problem} Say so with --header or --no-header.", key="header", value=row)
 
 
 def _require_labels(path: Path, splits: Mapping[str, Rows]) -> None:

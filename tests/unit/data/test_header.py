@@ -11,11 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nextword.core.errors import InvalidSetting
 from nextword.data.header import detect_header
 from nextword.data.opening import open_unsplit
 from nextword.data.parallel import open_parallel
 from nextword.data.tables import Columns, guess_columns, open_table, read_table
 from nextword.tasks.text_data import read_one
+from tests.support.errors import raises
 
 Rows = list[list[str]]
 WORDS = ["the", "a", "king", "queen", "house", "river", "went", "saw", "old", "new", "and", "of", "to", "in", "far"]
@@ -191,6 +193,15 @@ def test_number_of_a_column_and_a_column_called_by_a_number(tmp_path: Path) -> N
     assert [document.text for document in texts] == sentences(40)
 
 
+def test_first_row_that_may_be_a_header_is_asked_about(tmp_path: Path) -> None:
+    rows = [["agreed well", "unclear"], *labeled(["up", "down"], n=20, length=2)]
+    quoted(",")(tmp_path / "a.csv", rows)
+    with raises(InvalidSetting, key="header", value="agreed well | unclear"):
+        read_one(str(tmp_path / "a.csv"))
+    assert read_one(str(tmp_path / "a.csv"), Columns(header="yes")).labels == ("down", "up")
+    assert read_one(str(tmp_path / "a.csv"), Columns(header="no")).labels == ("down", "unclear", "up")
+
+
 def test_quoted_cells_between_tabs(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("".join(f'"he said ""{i}"" there"\t{i % 2}\n' for i in range(6)))
     assert read_table(tmp_path / "a.tsv").rows[1] == ['he said "1" there', "1"]
@@ -198,7 +209,8 @@ def test_quoted_cells_between_tabs(tmp_path: Path) -> None:
     assert [row[0] for row in read_table(tmp_path / "b.tsv").rows] == ['"so" he said', '"no', '"yes"', '"no"']
 
 
-cells = st.text(st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff"), max_size=12)
+characters = st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff")
+cells = st.text(characters, max_size=12)
 
 
 @given(
@@ -217,3 +229,18 @@ def test_rows_come_back_exactly(tmp_path_factory: pytest.TempPathFactory, rows: 
     assert table.columns == (
         [cell.strip() for cell in rows[0]] if header else [str(i + 1) for i in range(len(rows[0]))]
     )
+
+
+    st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff"), min_size=1, max_size=12
+)
+
+
+@given(st.lists(st.tuples(st.text(characters).map("a{}".format), st.text(characters)), min_size=1), st.booleans())
+def test_rows_between_tabs_come_back_exactly(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], header: bool
+) -> None:
+    """Quotation marks between tabs are text, unless they enclose every cell of a column."""
+    path = tmp_path_factory.mktemp("rows") / "a.tsv"
+    path.write_text("".join(f"{a}\t{b}b\n" for a, b in rows), encoding="utf-8")
+    read = [(a, b.removesuffix("b")) for _, (a, b) in open_table(path, header=header).rows]
+    assert read == (rows[1:] if header else rows)

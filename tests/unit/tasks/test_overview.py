@@ -150,3 +150,12 @@ def test_command_shows_a_file_in_80_columns(tmp_path: Path, name: str, monkeypat
 def test_command_describes_a_text_that_is_too_short_to_split(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one line\nanother, longer line\n")
     assert json.loads(show(str(tmp_path / "a.txt"), "--json"))["splits"]["test"]["words"] == 5
+
+
+def test_command_describes_a_folder_of_aligned_files(tmp_path: Path) -> None:
+    for split in ("train", "valid", "test"):
+        for language in ("de", "en"):
+            (tmp_path / f"{split}.{language}").write_text(f"{split} {language}\n")
+    about = json.loads(show(str(tmp_path), "--json"))
+    assert (about["kind"], about["pair"]) == ("parallel", {"source": "de", "target": "en"})
+    assert about["command"].endswith(f"{tmp_path}:de-en")
