@@ -775,8 +775,8 @@ def looks_like_header(line: str) -> bool:
 def guess_columns(table: Table, requested: Columns, labeled: bool = True) -> Columns:
     """Return the requested columns, and guess the others by name, else by content.
 
-    Without a known name, the text is the longest column, and the label the only column that is left. Without a header,
-    it is also the only column with few different values, and then another column of texts is the second text.
+    Without a known name, the text is the longest column, and the label the only column that is left, or the only one
+    with few different values; then another column of texts is the second text.
     """
     requested = _name_columns(table, requested)
     names = [name for name in requested.roles.values() if name]
@@ -795,7 +795,7 @@ def guess_columns(table: Table, requested: Columns, labeled: bool = True) -> Col
             second = next((free[name] for name in SECOND_NAMES if name in free and free[name] != text), "")
     if labeled and not label:
         rest = [name for name in table.header if name not in (text, second) and name.lower() not in IGNORED]
-        if len(rest) > 1 and not table.has_header:
+        if len(rest) > 1:
             label = _label_column(table, rest)
             texts = [name for name in (text, *rest) if name != label and _holds_texts(table, name, text)]
             if not requested.text and not second and len(texts) == 2 and text.lower() not in TEXT_NAMES:

@@ -194,7 +194,7 @@ def _describe_table(
             on_progress(f"reading {file.name}", counts.rows, None)
         encodings.add(opened.encoding)
     labels = sum((counts.labels for counts in splits.values()), Counter[str]())
-    if kind == LABELED and len(labels) > MANY and all(map(is_number, labels)):
+    if kind in (LABELED, LABELED_PAIRS) and len(labels) > MANY and all(map(is_number, labels)):
         kind = NUMBERS
     notes = [*table.header_note(), *why]
     return {

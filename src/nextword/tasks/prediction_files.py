@@ -31,7 +31,7 @@ from nextword.tasks.unknown_words import unknown_word_notes
 
 TABLES = (".csv", ".tsv", ".jsonl")
 MAX_NAMED = 5  # labels or tags in a note
-MIN_ROWS_OF_ONE_LABEL = 5  # rows that must agree before predicting a single label is suspicious
+MIN_ROWS_OF_ONE_LABEL = 8  # rows that must agree before predicting a single label is suspicious
 Progress = Callable[[int, int], None]
 Record = dict[str, Any]
 

@@ -272,12 +272,12 @@ def test_vectors_cannot_be_calibrated_or_compare_pairs(settings: dict[str, Any])
 
 def test_predict_says_that_every_row_got_one_label(tmp_path: Path) -> None:
     file = tmp_path / "new.txt"
-    file.write_text("red sea\nred\nred fire\nred red\nred\n")
+    file.write_text("red sea\nred\nred fire\nred red\nred\n" + "red\n" * 3)
     table = read_table(str(file), lambda cells: False)
     classifier = NearestLabelClassifier(Embedder(), ["red", "blue"])
     notes = predict_table(classifier, PredictionRequest(str(file)), table, "").notes
-    assert any("all 5 rows" in note and "'red'" in note for note in notes)
-    file.write_text("red sea\nred\nblue fire\nred red\nred\n")
+    assert any("all 8 rows" in note and "'red'" in note for note in notes)
+    file.write_text("red sea\nred\nblue fire\nred red\nred\n" + "red\n" * 3)
     table = read_table(str(file), lambda cells: False)
     assert not any(
         "rows got" in note for note in predict_table(classifier, PredictionRequest(str(file)), table, "").notes
