@@ -231,10 +231,6 @@ def test_rows_come_back_exactly(tmp_path_factory: pytest.TempPathFactory, rows: 
     )
 
 
-    st.characters(exclude_categories=("Cs", "Cc"), exclude_characters="\ufeff"), min_size=1, max_size=12
-)
-
-
 @given(st.lists(st.tuples(st.text(characters).map("a{}".format), st.text(characters)), min_size=1), st.booleans())
 def test_rows_between_tabs_come_back_exactly(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]], header: bool
