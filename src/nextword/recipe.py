@@ -26,12 +26,14 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import InvalidSetting, MissingFile, UnknownName, invalid, unknown
+from nextword.models import model_class
 
 RECIPES = Path(str(resources.files("nextword"))) / "recipes"
 TABLES = ("paper", "reported", "measured", "tokenizer", "model", "phase", "compare", "task", "extends")
 DESCRIPTIVE_TABLES = ("paper", "reported")  # have no influence on training
 BUDGETS = ("epochs", "steps", "minutes")
 PRECISIONS = ("fp32", "tf32", "bf16")
+LARGEST = 1e38  # that float32 can hold
 NOT_SET = "not set"  # a setting that one of two recipes lacks
 MAX_VALUE_LENGTH = 60  # characters of a value in a message
 FIELD_TYPES: dict[str, tuple[Any, str]] = {  # annotation of a settings field → accepted types, in words
@@ -238,6 +240,9 @@ def _build_phase(table: Mapping[str, Any], name: str) -> Phase:
         if key not in known:
             raise unknown("key", key, known, where=f"{name}: [[phase]]")
     check_types(settings, Phase, f"{name}: in a phase")
+    length = settings.get("batches", {}).get("length", 0)
+    if type(length) is not int or length < 0:
+        raise invalid("batches.length", length, "must be a whole number, not negative.", name)
     try:
         return Phase(**settings)
     except InvalidSetting as error:  # a phase does not know its recipe
@@ -251,8 +256,19 @@ def check_types(values: Mapping[str, Any], settings: type, where: str) -> None:
             continue
         value, (accepted, expected) = values[f.name], FIELD_TYPES[str(f.type)]
         is_wrong = not isinstance(value, accepted) or (isinstance(value, bool) and accepted is not bool)
-        if is_wrong or (isinstance(value, (int, float)) and not value >= 0):
+        if is_wrong or (isinstance(value, (int, float)) and not 0 <= value < LARGEST):
             raise invalid(f.name, value, f"must be {expected}.", where)
+
+
+def network_config(recipe: Recipe) -> Any:
+    """The Config of the recipe's network; raise an error for unknown keys and wrong types in [model]."""
+    config = model_class(recipe.slug).Config
+    known = [f.name for f in fields(config)]
+    for key in recipe.model:
+        if key not in known:
+            raise unknown("key", key, known, where=f"{recipe.name}: [model] of '{recipe.slug}'")
+    check_types(recipe.model, config, f"{recipe.name}: in [model]")
+    return config(**recipe.model)
 
 
 # ------------------------------------------------------------------------------------------------ --set

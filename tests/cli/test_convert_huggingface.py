@@ -47,7 +47,9 @@ def test_run_without_a_format_gets_the_commands_that_work(cli: Cli, run: Path, t
     assert f"nextword convert {run} {tmp_path / 'out'} --to huggingface" in message
     assert f"nextword convert {run} {tmp_path / 'out'} --set model.bits=8" in message
     assert "arpa" not in message
-    assert "no other format" in expect_error(cli, trained, tmp_path / "out")  # an LSTM over bytes
+    message = expect_error(cli, trained, tmp_path / "out")  # an LSTM over bytes
+    assert "--to int8 (a smaller file)" in message
+    assert "huggingface" not in message
 
 
 @pytest.fixture
@@ -169,7 +171,7 @@ def test_convert_with_a_tokenizer_from_another_folder(cli: Cli, folder: Path, ru
         ({"n_embd": 24}, "wte.weight is 300 × 12, not 300 × 24"),
         ({"n_positions": 65}, "wpe.weight is 64 × 12, not 65"),
         ({"vocab_size": 299}, "vocab_size = 299"),
-        ({"vocab_size": 301}, "wte.weight is 300 × 12, not 301 × 12"),
+        ({"vocab_size": 301}, "vocab_size = 301"),
         ({"tie_word_embeddings": False}, "lm_head.weight"),
     ],
 )
@@ -204,7 +206,7 @@ def test_convert_with_missing_or_extra_tensors_names_them(cli: Cli, folder: Path
     ("name", "content", "message"),
     [
         ("config.json", b"{", "config.json"),
-        ("config.json", b"[]", "holds a JSON list"),
+        ("config.json", b"[]", "expected a JSON object"),
         ("config.json", None, "manifest.json"),
         ("model.safetensors", None, "pytorch_model.bin"),
         ("model.safetensors", b"cut short", "model.safetensors"),

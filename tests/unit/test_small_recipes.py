@@ -10,9 +10,9 @@ import pytest
 
 from nextword.models import MODELS
 from nextword.objectives import trains_on_pairs
-from nextword.recipe import Recipe, load_recipe
+from nextword.recipe import Recipe, load_recipe, network_config
 from nextword.tasks import parse_task
-from nextword.training.train import build_config, train_events
+from nextword.training.train import train_events
 
 MAX_MINUTES = 10
 WORDS = [a + b for a in ("ba", "ko", "mi", "tu", "re") for b in ("n", "lo", "ri", "sa", "da", "ke")]
@@ -45,7 +45,7 @@ def test_small_recipe_of_a_tagger_fits_together(slug: str) -> None:
     recipe = small(slug)
     assert recipe.task is not None
     parse_task(recipe.task, recipe.name)
-    build_config(recipe)
+    network_config(recipe)
 
 
 @pytest.mark.parametrize("slug", [slug for slug in MODELS if not small(slug).task])

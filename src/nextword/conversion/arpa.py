@@ -32,7 +32,6 @@ from nextword.conversion.base import (
     Conversion,
     Progress,
     check_changes,
-    check_model_settings,
     create_ngram_run,
     describe_origin,
     last_value,
@@ -47,7 +46,7 @@ from nextword.models.base import Network
 from nextword.models.ngram import NGram
 from nextword.ngrams.arpa import CONVENTIONS, UNKNOWN_MISSING, read_arpa, write_arpa
 from nextword.ngrams.trie import NODE, NONE, Trie
-from nextword.recipe import Recipe, parse_recipe
+from nextword.recipe import Recipe, network_config, parse_recipe
 from nextword.run_folder import RunFolder, checksum
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
@@ -128,7 +127,7 @@ def _make_recipe(name: str, order: int, changes: Sequence[str], tokenizer: Token
     if tokenizer:
         check_changes(changes, LAYOUT_KEYS)
     recipe = parse_recipe(tables, name, changes)
-    check_model_settings(recipe)
+    network_config(recipe)
     require_bool(recipe, "lower")
     return recipe
 

@@ -4,7 +4,6 @@ converted to another layout or to int8 weights.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,13 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import DataError, InvalidSetting, RunError, Unsupported, invalid, unknown
+from nextword.core.errors import InvalidSetting, RunError, Unsupported, invalid, unknown
 from nextword.core.scratch import scratch_folder
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.models.ngram import NGram
 from nextword.ngrams.trie import Trie
-from nextword.recipe import Recipe, check_types, parse_recipe, recipe_tables
+from nextword.recipe import Recipe, network_config, parse_recipe, recipe_tables
 from nextword.run_folder import RunFolder
 from nextword.tasks import parse_task
 from nextword.tokenizers import vocabulary
@@ -74,9 +73,9 @@ def open_run(path: Path, check: Callable[[RunFolder, type[Network]], None], with
     words = vocabulary(tokenizer, spellings=True)
     network: Any
     if with_head and recipe.task:
-        network = parse_task(recipe.task, str(path)).load_model(run.path, cls, recipe.model, words)
+        network = parse_task(recipe.task, str(path)).load_model(run.path, cls, network_config(recipe), words)
     else:
-        network = cls.load(run.path, cls.Config(**recipe.model), words)
+        network = cls.load(run.path, network_config(recipe), words)
     return OpenedRun(run, recipe, tokenizer, network)
 
 
@@ -148,7 +147,7 @@ def _require_ngrams(run: RunFolder, cls: type[Network]) -> None:
 def create_ngram_run(
     target: Path, recipe: Recipe, tokenizer: Tokenizer, trie: Trie, notes: Sequence[str] = (), **facts: Any
 ) -> Conversion:
-    settings = check_model_settings(recipe)
+    settings = network_config(recipe)
 
     def build(scratch: Path) -> Network:
         return NGram.of_trie(trie, settings, vocabulary(tokenizer), scratch)
@@ -184,7 +183,7 @@ def convert_run(source: Path, target: Path, changes: Sequence[str], progress: Pr
         )
     manifest = run.manifest
     recipe = parse_recipe(recipe_tables(run.recipe), str(manifest.get("recipe")), changes)
-    check_model_settings(recipe)
+    network_config(recipe)
     facts: dict[str, Any] = {key: manifest[key] for key in ("data", "texts") if key in manifest}
     facts["converted"] = {"from": source.name, "format": RUN_FORMAT, "files": manifest["files"]}
     if cls.can_quantize:
@@ -219,13 +218,6 @@ def network_facts(num_parameters: int, recipe: Recipe, tokenizer: Tokenizer) -> 
 # ------------------------------------------------------------------------------------------------ settings
 
 
-def check_model_settings(recipe: Recipe) -> Any:
-    """The model's Config; raises if a setting has the wrong type."""
-    cls = model_class(recipe.slug)
-    check_types(recipe.model, cls.Config, f"{recipe.name}: in [model]")
-    return cls.Config(**recipe.model)
-
-
 def check_changes(changes: Iterable[str], known: Sequence[str]) -> None:
     """Refuse a --set that this conversion would ignore."""
     for change in changes:
@@ -256,13 +248,3 @@ def require_bool(recipe: Recipe, key: str) -> None:
     value = recipe.tokenizer.get(key, False)
     if not isinstance(value, bool):
         raise invalid(f"tokenizer.{key}", value, "must be true or false.", "--set")
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise DataError(f"{path} is not valid JSON ({error}). Copy it again.", path=path) from None
-    if not isinstance(content, dict):
-        raise DataError(f"{path} holds a JSON {type(content).__name__}; expected an object.", path=path)
-    return content

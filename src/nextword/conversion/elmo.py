@@ -18,7 +18,9 @@ output layer, so it predicts nothing. How the tensors correspond:
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,21 +33,22 @@ from nextword.conversion.base import (
     Conversion,
     Progress,
     check_changes,
-    check_model_settings,
     create_run,
     describe_origin,
     folder_size,
     move_into_place,
     network_facts,
     open_run,
-    read_json,
     temporary_folder,
 )
-from nextword.core.errors import DataError, MissingDependency, Unsupported, explain_write_errors
+from nextword.core.errors import DataError, MissingDependency, Unsupported, bad_data, explain_write_errors
+from nextword.core.io import check_json, read_json
+from nextword.data.files import read_lines
 from nextword.layers.char_cnn import BEGIN, END, OTHERS, PADDING
 from nextword.models.base import Network
 from nextword.models.elmo import ELMo
-from nextword.recipe import Recipe, load_recipe, parse_recipe
+from nextword.models.storage import MOST_TENSORS, building_without_memory
+from nextword.recipe import Recipe, load_recipe, network_config, parse_recipe
 from nextword.run_folder import RunFolder, checksum
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import EOS, UNKNOWN, Words
@@ -58,6 +61,25 @@ NUM_CHARACTERS = 261  # theirs: 256 bytes, <S>, </S>, word begin, word end, padd
 TEXT_BEGIN, TEXT_END, WORD_BEGIN, WORD_END, WORD_PADDING = range(256, 261)  # their ids
 FORGET_BIAS = 1.0  # TensorFlow's LSTM cell adds it to the forget gate
 MAX_SHOWN = 4  # wrong tensors in an error
+
+COPY = "Copy it again."
+MAX_COMPRESSION, FREE_BYTES = 4, 1 << 20  # weights hardly compress; more is claimed than there is
+LSTM_OPTIONS = {  # key → type; bilm-tf writes null for no clipping
+    "projection_dim": int,
+    "dim": int,
+    "n_layers": int,
+    "cell_clip": float | None,
+    "proj_clip": float | None,
+    "use_skip_connections": bool | None,
+}
+CNN_OPTIONS = {
+    "embedding": dict,
+    "filters": list,
+    "max_characters_per_token": int,
+    "n_highway": int | None,
+    "n_characters": int | None,
+    "activation": str | None,
+}
 
 GetTensor = Callable[..., Tensor]  # (name, *shape) → their tensor
 
@@ -72,13 +94,17 @@ def is_source(path: Path) -> bool:
 def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
     check_changes(changes, ())
     options, weights = _only_file(source, OPTIONS), _only_file(source, WEIGHTS)
-    settings = read_options(read_json(options), options)
+    settings = read_options(read_json(options, remedy=COPY), options)
     words, notes = _read_vocabulary(source)
     tokenizer = Words(words, lines=False)
     recipe = _make_recipe(settings, tokenizer, source.name)
-    network = ELMo(check_model_settings(recipe), vocabulary(tokenizer, spellings=True)).eval()
+    config, words_with_spellings = network_config(recipe), vocabulary(tokenizer, spellings=True)
     progress(f"reading {source.name}", 0, None)
-    load_weights(network, weights)
+    with _open_hdf5(weights) as file:
+        with building_without_memory(_count_datasets(file), options, DataError):
+            check_shapes(ELMo(config, words_with_spellings), file, weights)
+        network = ELMo(config, words_with_spellings).eval()
+        network.load_state_dict(read_tensors(network, partial(_read_dataset, file, weights)))
     progress(f"writing {target.name}", 0, None)
     checksums = {path.name: checksum(path) for path in (options, weights)}
     origin = describe_origin(source, NAME, recipe, files=checksums)
@@ -98,30 +124,32 @@ def read_options(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
             "that read characters can be converted.",
             ability="char_cnn",
         )
-    try:
-        settings = {
-            "width": int(lstm["projection_dim"]),
-            "cell_size": int(lstm["dim"]),
-            "layers": int(lstm["n_layers"]),
-            "cell_clip": float(lstm.get("cell_clip") or 0),
-            "projection_clip": float(lstm.get("proj_clip") or 0),
-            "residual": bool(lstm.get("use_skip_connections", False)),
-            "dropout": float(options.get("dropout", 0.1)),
-            "characters": {
-                "filters": [[int(width), int(number)] for width, number in cnn["filters"]],
-                "character_width": int(cnn["embedding"]["dim"]),
-                "highway": int(cnn.get("n_highway") or 0),
-                "max_word_length": int(cnn["max_characters_per_token"]),
-                "activation": str(cnn.get("activation", "relu")),
-            },
-            "readout": {"kind": "none"},
-            "begin_token": True,
-        }
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path} is not as bilm-tf writes it ({type(error).__name__}: {error}). Copy it again.", path=path
-        ) from None
-    if cnn.get("n_characters", NUM_CHARACTERS) not in (NUM_CHARACTERS, NUM_CHARACTERS + 1):
+    check_json(options, {"dropout": float | None}, path, remedy=COPY)
+    check_json(lstm, LSTM_OPTIONS, path, "in lstm, ", COPY)
+    check_json(cnn, CNN_OPTIONS, path, "in char_cnn, ", COPY)
+    check_json(cnn["embedding"], {"dim": int}, path, "in char_cnn.embedding, ", COPY)
+    filters = cnn["filters"]
+    if not all(isinstance(pair, list) and [type(number) for number in pair] == [int, int] for pair in filters):
+        raise bad_data(path, f"the filters in char_cnn must be pairs [width, number]. {COPY}")
+    settings = {
+        "width": lstm["projection_dim"],
+        "cell_size": lstm["dim"],
+        "layers": lstm["n_layers"],
+        "cell_clip": float(lstm.get("cell_clip") or 0),
+        "projection_clip": float(lstm.get("proj_clip") or 0),
+        "residual": bool(lstm.get("use_skip_connections")),
+        "dropout": float(0.1 if options.get("dropout") is None else options["dropout"]),
+        "characters": {
+            "filters": filters,
+            "character_width": cnn["embedding"]["dim"],
+            "highway": cnn.get("n_highway") or 0,
+            "max_word_length": cnn["max_characters_per_token"],
+            "activation": cnn.get("activation") or "relu",
+        },
+        "readout": {"kind": "none"},
+        "begin_token": True,
+    }
+    if cnn.get("n_characters") not in (None, NUM_CHARACTERS, NUM_CHARACTERS + 1):
         raise Unsupported(
             f"{path}: n_characters = {cnn['n_characters']}; expected {NUM_CHARACTERS} or {NUM_CHARACTERS + 1}.",
             ability="n_characters",
@@ -129,29 +157,31 @@ def read_options(options: Mapping[str, Any], path: Path) -> dict[str, Any]:
     return settings
 
 
-def load_weights(network: ELMo, path: Path) -> None:
-    """Load their weights into a network of the same sizes; the error names missing or misshapen tensors."""
-    with _open_hdf5(path) as file:
-        wrong: list[str] = []
+def check_shapes(network: ELMo, file: Any, path: Path) -> None:
+    """Raise DataError unless the file has the tensors of a network, whose own may be without memory ("meta")."""
+    wrong: list[str] = []
+    size = 0
 
-        def get(name: str, *shape: int) -> Tensor:
-            dataset = file.get(name)
-            if not isinstance(dataset, _h5py().Dataset):
-                wrong.append(f"{name} is missing, expected {shape}")
-            elif tuple(dataset.shape) != shape:
-                wrong.append(f"{name} is {tuple(dataset.shape)}, expected {shape}")
-            else:
-                return torch.from_numpy(np.asarray(dataset[...], np.float32))
-            return torch.zeros(shape)
+    def get(name: str, *shape: int) -> Tensor:
+        nonlocal size
+        dataset = _find_dataset(file, name, path)
+        if dataset is None:
+            wrong.append(f"{name} is missing, expected {shape}")
+        elif tuple(dataset.shape) != shape:
+            wrong.append(f"{name} is {tuple(dataset.shape)}, expected {shape}")
+        else:
+            size += dataset.nbytes
+        return torch.zeros(shape)
 
-        tensors = read_tensors(network, get)
+    read_tensors(network, get)
     if wrong:
         more = f"; and {len(wrong) - MAX_SHOWN} more" if len(wrong) > MAX_SHOWN else ""
         raise DataError(
             f"{path} does not match its options: {'; '.join(wrong[:MAX_SHOWN])}{more}. Copy both files again.",
             path=path,
         )
-    network.load_state_dict(tensors)
+    if size > MAX_COMPRESSION * path.stat().st_size + FREE_BYTES:
+        raise DataError(f"{path} claims {size:,} bytes of numbers, but is much smaller. {COPY}", path=path)
 
 
 def read_tensors(network: ELMo, get: GetTensor) -> dict[str, Tensor]:
@@ -335,7 +365,7 @@ def _read_vocabulary(folder: Path) -> tuple[list[str], list[str]]:
         raise DataError(f"{folder} has several vocabularies: {names}. Keep one, or none.", path=folder)
     if not files:
         return [], ["The folder has no vocabulary: every word is read by its characters, and none has an id."]
-    lines = files[0].read_text(encoding="utf-8").split("\n")
+    lines = (line.removesuffix("\n") for line in read_lines(files[0]))
     words = dict.fromkeys(word for word in lines if word and word not in (*VOCABULARY_MARKS, UNKNOWN, EOS))
     return list(words), []
 
@@ -351,11 +381,52 @@ def _make_recipe(settings: Mapping[str, Any], tokenizer: Words, name: str) -> Re
     return parse_recipe(tables, name)
 
 
-def _open_hdf5(path: Path) -> Any:
+@contextmanager
+def _open_hdf5(path: Path) -> Iterator[Any]:
     try:
-        return _h5py().File(path, "r")
-    except OSError as error:
-        raise DataError(f"{path} is not a complete HDF5 file ({error}). Copy it again.", path=path) from None
+        with _h5py().File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError, KeyError) as error:  # what h5py raises for damaged files
+        raise DataError(f"{path} is not a complete HDF5 file ({error}). {COPY}", path=path) from None
+
+
+def _count_datasets(file: Any) -> int:
+    """How many datasets there are, counted up to MOST_TENSORS."""
+    number = 0
+
+    def count(name: str, item: Any) -> bool | None:
+        nonlocal number
+        number += isinstance(item, _h5py().Dataset)
+        return True if number > MOST_TENSORS else None  # anything but None ends the visit
+
+    file.visititems(count)
+    return number
+
+
+def _find_dataset(file: Any, name: str, path: Path) -> Any:
+    """A dataset whose numbers are in this very file: links and external storage could name any other; None: absent."""
+    h5py, item = _h5py(), file
+    for part in name.split("/"):
+        link = item.get(part, getlink=True) if isinstance(item, h5py.Group) else None
+        if link is None:
+            return None
+        if not isinstance(link, h5py.HardLink):
+            raise DataError(f"{path}: {name} is a link to another place, which is not opened. {COPY}", path=path)
+        item = item[part]
+    if not isinstance(item, h5py.Dataset):
+        return None
+    if item.external or item.is_virtual:
+        raise DataError(f"{path}: {name} is stored in another file, which is not opened. {COPY}", path=path)
+    if item.dtype.kind != "f":
+        raise DataError(f"{path}: {name} has the type {item.dtype}; expected floating point numbers.", path=path)
+    return item
+
+
+def _read_dataset(file: Any, path: Path, name: str, *shape: int) -> Tensor:
+    values = np.asarray(_find_dataset(file, name, path)[...], np.float32)
+    if not np.isfinite(values).all():
+        raise DataError(f"{path}: {name} has numbers that are infinite, or none (NaN). {COPY}", path=path)
+    return torch.from_numpy(values)
 
 
 def _h5py() -> Any:

@@ -19,6 +19,7 @@ from typing import Any
 from nextword.conversion.name_map import SPLIT_QKV, HFConfig, NameMap, Settings, with_leading_rows, with_trailing_rows
 from nextword.core.errors import DataError
 from nextword.core.types import Vocabulary
+from nextword.models.base import MAX_SIZE
 from nextword.tokenizers.hf_export import Frame
 from nextword.tokenizers.special_tokens import Marks
 
@@ -40,7 +41,7 @@ def _read_roberta(settings: dict[str, Any], config: HFConfig, where: str) -> lis
             path=where,
         )
     num_segments, notes = config["type_vocab_size"], _read_bert(settings, config, where)
-    if type(num_segments) is not int or num_segments < 1:
+    if type(num_segments) is not int or not 1 <= num_segments <= MAX_SIZE:
         raise DataError(f"{where}: type_vocab_size = {num_segments!r}; expected a whole number from 1.", path=where)
     if num_segments > 1:
         notes.append(f"type_vocab_size is {num_segments}: the run keeps only the first, as RoBERTa uses no segments.")

@@ -27,7 +27,8 @@ from __future__ import annotations
 import json
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,6 @@ from nextword.conversion.base import (
     OpenedRun,
     Progress,
     check_changes,
-    check_model_settings,
     create_run,
     describe_origin,
     folder_size,
@@ -51,7 +51,6 @@ from nextword.conversion.base import (
     move_into_place,
     network_facts,
     open_run,
-    read_json,
     take_tokenizer,
     temporary_folder,
 )
@@ -61,19 +60,20 @@ from nextword.conversion.hf_t5 import NAME_MAPS as T5
 from nextword.conversion.hf_xlnet import NAME_MAPS as XLNET
 from nextword.conversion.name_map import NameMap
 from nextword.core.errors import DataError, MissingFile, NextwordError, Unsupported, explain_write_errors, invalid
+from nextword.core.io import read_json
 from nextword.core.protocols import Autoregressive
 from nextword.data.text_to_text import is_tasks, list_prefixes
 from nextword.models import model_class
 from nextword.models.base import Network
+from nextword.models.storage import building_without_memory
 from nextword.objectives import trains_blank_filling
-from nextword.recipe import Recipe, load_recipe, parse_recipe
+from nextword.recipe import Recipe, load_recipe, network_config, parse_recipe
 from nextword.run_folder import RunFolder, checksum
-from nextword.tokenizers import base as tokenizer_files
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.characters import Bytes
 from nextword.tokenizers.hf_export import NORMALIZER_SETTINGS, export_tokenizer, pad_vocabulary, restore
-from nextword.tokenizers.loading import load_tokenizer
+from nextword.tokenizers.loading import load_tokenizer, translate_errors
 from nextword.tokenizers.special_tokens import MARKS, sentinels
 from nextword.tokenizers.subwords import Subwords, names_of
 
@@ -83,6 +83,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch
 SAFETENSORS, PICKLE, INDEX = "model.safetensors", "pytorch_model.bin", ".index.json"
 OTHER_WEIGHTS = ("tf_model.h5", "flax_model.msgpack", "rust_model.ot", "adapter_model.safetensors")
 OWN_TOKENIZER = "nextword-tokenizer.json"  # written if transformers has no tokenizer like ours
+COPY = "Copy it again."
 GPT1_BOUNDARY = "\n</w>"  # GPT-1 names no special token between texts
 
 
@@ -95,17 +96,19 @@ def is_source(path: Path) -> bool:
 
 def read(source: Path, target: Path, changes: Sequence[str], progress: Progress) -> Conversion:
     check_changes(changes, (TOKENIZER_KEY,))
-    config = read_json(source / "config.json")
+    config = read_json(source / "config.json", remedy=COPY)
     name_map = _find_name_map(config, source)
     settings, notes = name_map.read_settings(config, str(source / "config.json"))
+    files = CheckpointFiles(source)
+    rows = name_map.embedding_rows(files, str(source))
     tokenizer_path, _ = take_tokenizer(changes)
     tokenizer = load_tokenizer(tokenizer_path) if tokenizer_path else _read_tokenizer(source, config, name_map)
-    tokenizer = _fit_vocabulary(tokenizer, config, source, notes)
+    tokenizer = _fit_vocabulary(tokenizer, config, rows, source, notes)
     tokenizer = _with_decoder_start(tokenizer, config, source)
     recipe = _make_recipe(name_map, settings, tokenizer, source.name)
-    network = _network_without_data(name_map.slugs[0], check_model_settings(recipe), tokenizer)
+    with building_without_memory(len(files.names()), source / "config.json", DataError):
+        network = model_class(name_map.slugs[0])(network_config(recipe), vocabulary(tokenizer)).eval()
     progress(f"reading {source.name}", 0, None)
-    files = CheckpointFiles(source)
     loaded = name_map.read_tensors(network.state_dict(), files, config, str(source))
     network.load_state_dict(loaded.tensors, assign=True)
     progress(f"writing {target.name}", 0, None)
@@ -119,7 +122,8 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress)
 
 
 def _find_name_map(config: Mapping[str, Any], source: Path) -> NameMap:
-    model_type, classes = config.get("model_type"), config.get("architectures") or []
+    model_type, classes = config.get("model_type"), config.get("architectures")
+    classes = classes if isinstance(classes, list) else []
     for name_map in NAME_MAPS:
         is_type = model_type == name_map.model_type or (model_type is None and name_map.architecture in classes)
         if is_type and name_map.matches_config(config):
@@ -145,29 +149,27 @@ def _make_recipe(name_map: NameMap, settings: Mapping[str, Any], tokenizer: Toke
     return parse_recipe(tables, name)
 
 
-def _network_without_data(slug: str, config: Any, tokenizer: Tokenizer) -> Network:
-    with torch.device("meta"):
-        return model_class(slug)(config, vocabulary(tokenizer)).eval()
-
-
 # ------------------------------------------------------------------------------------------------ reading its tokenizer
 
 
 def _read_tokenizer(source: Path, config: Mapping[str, Any], name_map: NameMap) -> Tokenizer:
     """The folder's own tokenizer. If its files do not say which tokens begin and end a text, config.json may."""
     file = source / "tokenizer.json"
-    if not file.is_file():
-        return _read_tokenizer_parts(source, name_map)
-    content = tokenizer_files.read_json(file)
+    with translate_errors(file):
+        return _read_tokenizer_parts(source, name_map) if not file.is_file() else _read_tokenizer_json(file, config)
+
+
+def _read_tokenizer_json(file: Path, config: Mapping[str, Any]) -> Tokenizer:
+    content = read_json(file, remedy=COPY)
     if (own := restore(content)) is not None:
         return own
     try:
-        return _apply_tokenizer_config(load_tokenizer(file), source)
+        return _apply_tokenizer_config(load_tokenizer(file), file.parent)
     except NextwordError:
         tokenizer = _with_ends_from_config(content, config)
         if tokenizer is None:
             raise
-        return _apply_tokenizer_config(tokenizer, source)
+        return _apply_tokenizer_config(tokenizer, file.parent)
 
 
 def _read_tokenizer_parts(source: Path, name_map: NameMap) -> Tokenizer:
@@ -191,7 +193,7 @@ def _read_tokenizer_parts(source: Path, name_map: NameMap) -> Tokenizer:
 def _apply_tokenizer_config(tokenizer: Tokenizer, source: Path) -> Tokenizer:
     """Settings for spaces, case and accents in tokenizer_config.json override tokenizer.json, as in transformers."""
     path = source / "tokenizer_config.json"
-    config = read_json(path) if path.is_file() else {}
+    config = read_json(path, remedy=COPY) if path.is_file() else {}
     if not isinstance(tokenizer, Subwords):
         return tokenizer
     content = dict(tokenizer.library)
@@ -222,14 +224,21 @@ def _with_ends_from_config(content: Mapping[str, Any], config: Mapping[str, Any]
     return Subwords({**content, "truncation": None, "padding": None}, special, begin, end)
 
 
-def _fit_vocabulary(tokenizer: Tokenizer, config: Mapping[str, Any], source: Path, notes: list[str]) -> Tokenizer:
+def _fit_vocabulary(
+    tokenizer: Tokenizer, config: Mapping[str, Any], rows: int, source: Path, notes: list[str]
+) -> Tokenizer:
     """The tokenizer with as many ids as the network has embedding rows."""
-    rows = config.get("vocab_size")
-    rows = len(tokenizer) if rows is None else rows
-    if not isinstance(rows, int) or rows < len(tokenizer):
+    size = config.get("vocab_size")
+    if size is not None and (type(size) is not int or size != rows):
         raise DataError(
-            f"{source}: the tokenizer has {len(tokenizer):,} tokens, but config.json has vocab_size = {rows!r}. Give "
-            "the network's own tokenizer: --tokenizer PATH.",
+            f"{source}: the embedding has {rows:,} rows, but config.json has vocab_size = {size!r}. Config and weights "
+            "belong to different networks.",
+            path=source,
+        )
+    if rows < len(tokenizer):
+        raise DataError(
+            f"{source}: the tokenizer has {len(tokenizer):,} tokens, but the embedding {rows:,} rows. Give the "
+            "network's own tokenizer: --tokenizer PATH.",
             path=source,
         )
     if rows > len(tokenizer):
@@ -260,16 +269,32 @@ def _single_id(value: object) -> int | None:
 # ------------------------------------------------------------------------------------------------ reading its weights
 
 
+@dataclass(frozen=True)
+class SafetensorsPart:
+    """A tensor in a file, of which only the header has been read."""
+
+    path: Path
+    file: Any  # of safe_open
+    name: str
+    shape: tuple[int, ...]
+
+    def read(self) -> Tensor:
+        try:
+            tensor: Tensor = self.file.get_tensor(self.name)
+        except (SafetensorError, OSError, RuntimeError) as error:  # for example of a type that torch does not have
+            raise DataError(f"{self.path}: {self.name} cannot be read ({error}). {COPY}", path=self.path) from None
+        return tensor
+
+
 class CheckpointFiles:
     """Tensors by name, over one file or several; those in safetensors are read on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.files, index = _find_weights(folder)
-        self._read: dict[str, Callable[[str], Tensor]] = {}
+        self._parts: dict[str, Tensor | SafetensorsPart] = {}
         for file in self.files:
-            names, read = _open_safetensors(file) if file.name.endswith(".safetensors") else _open_pickle(file)
-            self._read |= dict.fromkeys(names, read)
-        if missing := [name for name in index if name not in self._read]:
+            self._parts |= _open_safetensors(file) if file.name.endswith(".safetensors") else _open_pickle(file)
+        if missing := [name for name in index if name not in self._parts]:
             raise DataError(
                 f"{folder}: the index names {len(missing):,} tensors that its files lack, first {missing[0]} in "
                 f"{index[missing[0]]}. Copy the folder again.",
@@ -277,10 +302,14 @@ class CheckpointFiles:
             )
 
     def names(self) -> Sequence[str]:
-        return list(self._read)
+        return list(self._parts)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        return tuple(self._parts[name].shape)
 
     def get(self, name: str) -> Tensor:
-        return self._read[name](name)
+        part = self._parts[name]
+        return part if isinstance(part, Tensor) else part.read()
 
 
 def _find_weights(folder: Path) -> tuple[list[Path], dict[str, str]]:
@@ -300,15 +329,9 @@ def _find_weights(folder: Path) -> tuple[list[Path], dict[str, str]]:
 
 
 def _read_index(path: Path) -> dict[str, str]:
-    try:
-        index = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        is_valid = bool(index) and all(isinstance(name, str) for pair in index.items() for name in pair)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        is_valid = False
-    if not is_valid:
-        raise DataError(
-            f"{path} is not an index of tensors: expected JSON with a weight_map. Copy it again.", path=path
-        )
+    index = read_json(path, {"weight_map": dict}, COPY)["weight_map"]
+    if not index or not all(isinstance(name, str) for name in index.values()):
+        raise DataError(f"{path}: weight_map must name a file for each tensor. {COPY}", path=path)
     for name in dict.fromkeys(index.values()):
         if Path(name).name != name:
             raise DataError(f"{path} refers to {name!r} outside its folder, which is not opened.", path=path)
@@ -319,15 +342,16 @@ def _read_index(path: Path) -> dict[str, str]:
     return dict(index)
 
 
-def _open_safetensors(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
+def _open_safetensors(path: Path) -> dict[str, Tensor | SafetensorsPart]:
     try:
         file = safe_open(str(path), framework="pt", device="cpu")
-        return list(file.keys()), file.get_tensor
+        names = list(file.keys())
+        return {name: SafetensorsPart(path, file, name, tuple(file.get_slice(name).get_shape())) for name in names}
     except (SafetensorError, OSError) as error:
         raise DataError(f"{path} is not a complete safetensors file ({error}). Copy it again.", path=path) from None
 
 
-def _open_pickle(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
+def _open_pickle(path: Path) -> dict[str, Tensor | SafetensorsPart]:
     content: Any
     try:
         with warnings.catch_warnings():  # about unusual pickles, which are refused below
@@ -345,7 +369,17 @@ def _open_pickle(path: Path) -> tuple[list[str], Callable[[str], Tensor]]:
         isinstance(tensor, Tensor) and isinstance(name, str) for name, tensor in content.items()
     ):
         raise DataError(f"{path} is not a table of tensors by name, as transformers saves it.", path=path)
-    return list(content), content.__getitem__
+    for name, tensor in content.items():
+        if not _has_all_numbers(tensor):
+            problem = f"{name} claims the shape {tuple(tensor.shape)}, for which the file has too few numbers"
+            raise DataError(f"{path}: {problem}. Get the model as model.safetensors.", path=path)
+    return dict(content)
+
+
+def _has_all_numbers(tensor: Tensor) -> bool:
+    """Whether the file holds each number of a tensor: a pickle can repeat one to any shape, or leave them out."""
+    is_plain = tensor.layout is torch.strided and tensor.device.type == "cpu" and not tensor.is_quantized
+    return is_plain and tensor.numel() * tensor.element_size() <= tensor.untyped_storage().nbytes()
 
 
 # ------------------------------------------------------------------------------------------------ writing a folder
@@ -367,8 +401,9 @@ def write(source: Path, target: Path, changes: Sequence[str], progress: Progress
     ends = {"bos_token_id": tokenizer.begin, "eos_token_id": tokenizer.end}
     # The network that the folder would be read as says which tensors it must have.
     settings, _ = name_map.read_settings(config, str(target))
-    like_slug = name_map.slugs[0]
-    like = _network_without_data(like_slug, model_class(like_slug).Config(**settings), tokenizer)
+    like_class = model_class(name_map.slugs[0])
+    with torch.device("meta"):
+        like = like_class(like_class.Config(**settings), vocabulary(tokenizer))
     tensors, num_zeros = name_map.write_tensors(like.state_dict(), network.state_dict(), config)
     tensors = {name: _to_dtype(tensor, name, dtype) for name, tensor in tensors.items()}
     progress(f"writing {target.name}", 0, None)

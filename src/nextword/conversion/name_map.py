@@ -88,6 +88,7 @@ class TensorSource(Protocol):
     """Tensors by name, read on demand."""
 
     def names(self) -> Sequence[str]: ...
+    def shape(self, name: str) -> tuple[int, ...]: ...
     def get(self, name: str) -> Tensor: ...
 
 
@@ -218,7 +219,7 @@ class NameMap:
     ) -> LoadedTensors:
         """Our tensors in float32. `wanted` are the tensors of our network, of which only the shapes matter."""
         config = self.complete_config(config)
-        available = {self._current_name(name): name for name in source.names()}
+        available = self._available(source, where)
         mapped = {ours: self.hf_names(ours) for ours in wanted}
         missing_heads = [
             head for head in self.optional_heads if not any(name in available for name in _names_in(head, mapped))
@@ -226,22 +227,23 @@ class NameMap:
         loaded = {ours: mapping for ours, mapping in mapped.items() if not _is_inside(ours, missing_heads)}
         self._check_missing(loaded, available, config, missing_heads, where)
         self._check_unexpected(mapped, available, where)
-        tensors, wrong_shapes = {}, []
+        tensors: dict[str, Tensor] = {}
+        wrong_shapes: list[str] = []
         for ours, (names, form) in loaded.items():
             # Writing a tensor without data ("meta") gives the shapes that theirs must have.
-            shapes = [tuple(part.shape) for part in form.write(wanted[ours].to("meta"), config)]
-            parts = [source.get(available[name]) for name in names]
-            wrong = [i for i, part in enumerate(parts) if tuple(part.shape) != shapes[i]]
-            wrong_shapes += [f"{names[i]} is {_size(parts[i].shape)}, not {_size(shapes[i])}" for i in wrong]
-            if not wrong:
-                parts = [_to_float32(part, name, where) for part, name in zip(parts, names, strict=True)]
-                tensors[ours] = form.read(parts, config).contiguous()
+            expected = [tuple(part.shape) for part in form.write(wanted[ours].to("meta"), config)]
+            shapes = [source.shape(available[name]) for name in names]
+            pairs = zip(names, shapes, expected, strict=True)
+            wrong_shapes += [f"{name} is {_size(got)}, not {_size(want)}" for name, got, want in pairs if got != want]
         if wrong_shapes:
             raise DataError(
                 f"{where} has {_count(wrong_shapes, 'tensor')} whose shape does not match config.json: "
                 f"{_list(wrong_shapes)}. Config and weights belong to different networks.",
                 path=where,
             )
+        for ours, (names, form) in loaded.items():
+            parts = [_to_float32(source.get(available[name]), name, where) for name in names]
+            tensors[ours] = form.read(parts, config).contiguous()
         for name, ours in self.tied_weights.items():
             if name in available:
                 theirs = _to_float32(source.get(available[name]), name, where)
@@ -260,6 +262,24 @@ class NameMap:
             if count := sum(bool(re.fullmatch(pattern, name)) for name in available):
                 notes.append(f"{self.slugs[0]} has no place for {description} ({count} tensors): left out.")
         return LoadedTensors({ours: tensors[ours] for ours in wanted}, missing_heads, notes)
+
+    def embedding_rows(self, source: TensorSource, where: str) -> int:
+        """The size of the vocabulary in their weights."""
+        available = self._available(source, where)
+        name = self.hf_names("embedding.weight")[0][0]
+        if name not in available:
+            raise DataError(f"{where} lacks the tensor {name}. Copy the folder again.", path=where)
+        return [*source.shape(available[name]), 0][0]
+
+    def _available(self, source: TensorSource, where: str) -> dict[str, str]:
+        """Today's names of their tensors → the names in the file."""
+        available: dict[str, str] = {}
+        for name in source.names():
+            current = self._current_name(name)
+            if current in available:
+                raise DataError(f"{where} has {current} twice, as {available[current]} and {name}.", path=where)
+            available[current] = name
+        return available
 
     def _check_missing(
         self,
@@ -358,7 +378,12 @@ def _to_float32(tensor: Tensor, name: str, where: str) -> Tensor:
             "it in float32, float16 or bfloat16.",
             ability="dtype",
         )
-    return tensor.to(torch.float32).contiguous()
+    tensor = tensor.to(torch.float32).contiguous()
+    if not tensor.isfinite().all():
+        raise DataError(
+            f"{where}: {name} has numbers that are infinite, or none (NaN). Copy the folder again.", path=where
+        )
+    return tensor
 
 
 def _count(names: Sequence[str], noun: str) -> str:

@@ -37,7 +37,7 @@ from nextword.models import model_class
 from nextword.models.base import WORD_TOKENIZERS, Network, word_vectors
 from nextword.models.elmo import ELMo
 from nextword.models.ngram import NGram
-from nextword.recipe import parse_recipe
+from nextword.recipe import network_config, parse_recipe
 from nextword.run_folder import RunFolder, checksum
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.ptb_words import EOS, UNKNOWN, Lexicon
@@ -85,7 +85,7 @@ def read(source: Path, target: Path, changes: Sequence[str], progress: Progress,
     matrix = np.zeros((len(tokenizer), vectors.width), np.float32)
     matrix[len(tokenizer) - len(words) :] = vectors.matrix[usable]
     cls: Any = model_class(recipe.slug)
-    network = cls.from_vectors(cls.Config(**recipe.model), vocabulary(tokenizer), torch.from_numpy(matrix))
+    network = cls.from_vectors(network_config(recipe), vocabulary(tokenizer), torch.from_numpy(matrix))
     progress(f"writing {target.name}", 0, None)
     origin = describe_origin(source, NAMES[has_header], recipe, checksum=checksum(source))
     num_parameters = create_run(target, recipe, tokenizer, lambda scratch: network, **origin)

@@ -17,7 +17,7 @@ import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
+from itertools import chain, takewhile
 from pathlib import Path
 
 import numpy as np
@@ -34,9 +34,10 @@ from nextword.core.errors import (
 )
 from nextword.core.types import Vocabulary
 from nextword.data.catalog import ALL, find_entry
-from nextword.data.files import read_lines
+from nextword.data.files import TextStream, split_lines
 
 BLOCK_SIZE = 4096  # lines to parse at once
+MAX_LINE = 1 << 24  # characters: a vector of a million numbers
 KIND = "vectors"  # of entries of the catalog
 
 
@@ -130,7 +131,7 @@ def find_vectors(spec: str | Path) -> Path:
 def has_vectors(path: Path) -> bool | None:
     """Whether a file of vectors has word2vec's header; None if it is not a file of vectors."""
     try:
-        source = read_lines(path)
+        source = _read_lines(path)
         first, second = next(source, ""), next(source, "")
         header = _parse_header(first)
         if header is not None:
@@ -196,15 +197,31 @@ def vectors_for(vocabulary: Vocabulary, spec: str | Path, width: int) -> np.ndar
 # ------------------------------------------------------------------------------------------------ lines
 
 
+def _read_lines(path: Path) -> Iterator[str]:
+    """The lines of a file; an error instead of a line that fills the memory, as a small compressed file may hold."""
+
+    def chunks() -> Iterator[str]:
+        length = 0  # of the line that is not complete
+        for chunk in TextStream(path).chunks():
+            first, last = chunk.find("\n"), chunk.rfind("\n")
+            if length + (first if first >= 0 else len(chunk)) > MAX_LINE:
+                raise bad_data(path, f"a line of more than {MAX_LINE:,} characters, the limit. Copy the file again.")
+            length = len(chunk) - last - 1 if first >= 0 else length + len(chunk)
+            yield chunk
+
+    return split_lines(chunks())
+
+
 def _parse_header(line: str) -> tuple[int, int] | None:
     """Return the number of words and the dimension, if this is word2vec's header."""
     cells = line.split()
-    return (int(cells[0]), int(cells[1])) if len(cells) == 2 and all(cell.isdigit() for cell in cells) else None
+    is_header = len(cells) == 2 and all(cell.isascii() and cell.isdigit() and len(cell) < 20 for cell in cells)
+    return (int(cells[0]), int(cells[1])) if is_header else None
 
 
 def _open_rows(path: Path) -> tuple[int, Iterator[tuple[int, str]]]:
     """Return the dimension, and the lines with vectors, numbered. The first line decides about both."""
-    source = enumerate(read_lines(path), 1)
+    source = enumerate(_read_lines(path), 1)
     number, first = next(source, (1, ""))
     rows = ((number, line) for number, line in source if line.strip())
     cells = first.split()
@@ -213,9 +230,8 @@ def _open_rows(path: Path) -> tuple[int, Iterator[tuple[int, str]]]:
         if width < 1:
             raise bad_data(path, f"the dimension is {width}; expected 1 or more.", 1)
         return width, _check_count(path, count, rows)
-    width = len(cells) - 1
-    while width > 1 and not all(map(_is_number, cells[-width:])):  # a word with spaces
-        width -= 1
+    # All numbers at the end; a word may have spaces
+    width = min(len(cells) - 1, sum(1 for _ in takewhile(_is_number, reversed(cells))) or 1)
     if width < 1 or not _is_number(cells[-1]):
         expected = "a word and its numbers, such as `the 0.1 -0.2 …`, or the number of words and the dimension"
         raise bad_data(path, f"{first.strip()[:60]!r}. Expected {expected}.", number)

@@ -42,6 +42,7 @@ BEGIN, END, PADDING = 256, 257, 258  # after the 256 bytes
 OTHERS = 259  # then the special tokens
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "tanh": torch.tanh}
 ELMO = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))  # width and number of filters
+MAX_WORD_LENGTH = 256  # each word of the vocabulary may take as much memory
 EDGES = (8, 11, 15, 22)  # words up to these lengths, marks included, are read together
 CHUNK = 1 << 21  # characters × filters in memory at once while the vectors of all words are computed
 
@@ -119,9 +120,10 @@ class CharacterCNN(WordVectors):
                 value=filters,
             )
         widest, found = max(f[0] for f in filters), sum(f[1] for f in filters)
-        if max_word_length < max(widest, 3):
+        if not max(widest, 3) <= max_word_length <= MAX_WORD_LENGTH:
             raise InvalidSetting(
-                f"characters: max_word_length = {max_word_length} is too short for a filter of width {widest}.",
+                f"characters: max_word_length = {max_word_length} must be from {max(widest, 3)}, the widest filter, to "
+                f"{MAX_WORD_LENGTH}.",
                 key="characters.max_word_length",
                 value=max_word_length,
             )

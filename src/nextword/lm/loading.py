@@ -18,6 +18,7 @@ from nextword.lm.masked import MaskedLM
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.models import model_class
 from nextword.models.base import Network
+from nextword.recipe import network_config
 from nextword.run_folder import RunFolder, explain_read_errors
 from nextword.tasks import parse_task
 from nextword.tokenizers import vocabulary
@@ -55,7 +56,7 @@ def load_language_model(run: RunFolder, device: str = "auto", precision: str = "
     recipe = run.recipe
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    network = cls.load(run.path, cls.Config(**recipe.model), vocabulary(tokenizer, spellings=True))
+    network = cls.load(run.path, network_config(recipe), vocabulary(tokenizer, spellings=True))
     lacks_readout = "readout" in run.manifest.get("converted", {}).get("initialized", ())  # it has random weights
     is_contrastive = any(phase.objective["kind"] == "contrastive" for phase in recipe.phases[-1:])
     if lacks_readout or is_contrastive:  # training for vectors leaves the output layer behind

@@ -23,16 +23,17 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from nextword.core import pytree
-from nextword.core.errors import RunError, Unsupported, invalid
+from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.data.word_vectors import Vectors, read_words, vectors_for
 from nextword.models.framing import frame_texts, frames_for_task
-from nextword.models.storage import FILE, load_weights
+from nextword.models.storage import FILE, check_weights, load_checked_weights
 from nextword.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
+MAX_LAYERS, MAX_SIZE = 1000, 1 << 24  # of any network; more is a mistake, or an attack with a foreign recipe
 FrameMarks = tuple[Sequence[int], Sequence[int], Sequence[int]]  # ids before, between and after the texts of a frame
 
 
@@ -40,12 +41,12 @@ FrameMarks = tuple[Sequence[int], Sequence[int], Sequence[int]]  # ids before, b
 
 
 def check_sizes(config: DataclassInstance) -> None:
-    """Check that sizes are positive and that dropout is a probability; called by each Config."""
+    """Check that sizes are positive, but not absurd, and that dropout is a probability; called by each Config."""
     for field in dataclasses.fields(config):
         value = vars(config)[field.name]
-        least = 0 if field.default == 0 else 1
-        if field.type in ("int", int) and isinstance(value, int) and value < least:  # float fields may well be 0
-            raise invalid(f"model.{field.name}", value, f"must be at least {least}.")
+        least, most = 0 if field.default == 0 else 1, MAX_LAYERS if field.name.endswith("layers") else MAX_SIZE
+        if field.type in ("int", int) and isinstance(value, int) and not least <= value <= most:
+            raise invalid(f"model.{field.name}", value, f"must be from {least} to {most:,}.")
         if field.name == "dropout":
             check_fraction(config, "dropout")
 
@@ -253,17 +254,10 @@ class Network(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Self:
+        """Read the weights from the folder; the sizes of the network are compared with them before it is built."""
+        check_weights(folder / FILE, lambda: cls(config, vocabulary).state_dict())
         network = cls(config, vocabulary)
-        tensors, expected = load_weights(folder / FILE), network.state_dict()
-        wrong = [n for n in expected if n not in tensors or tensors[n].shape != expected[n].shape]
-        wrong += [n for n in tensors if n not in expected]
-        if wrong:
-            raise RunError(
-                f"The weights in {folder / FILE} do not match the recipe: {', '.join(sorted(wrong)[:5])}. One of "
-                "the two was changed after training; restore it.",
-                path=folder / FILE,
-            )
-        network.load_state_dict(tensors)
+        network.load_state_dict(load_checked_weights(folder / FILE))
         return network.eval()
 
     def reload(self, folder: Path) -> None:

@@ -28,11 +28,12 @@ from nextword.lm.base import TextModel
 from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, frame_ids
 from nextword.models import model_class
 from nextword.models.base import Network
+from nextword.models.storage import check_weights
 from nextword.objectives.base import Objective, build_layout
-from nextword.recipe import Recipe
+from nextword.recipe import Recipe, network_config
 from nextword.run_folder import RunFolder
 from nextword.tasks import task_class
-from nextword.tasks.heads import ModelWithHead, tensors_of_last_layers
+from nextword.tasks.heads import HEAD_FILE, ModelWithHead, tensors_of_last_layers
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
@@ -410,11 +411,11 @@ class Task(ABC, Generic[DataT, ExamplesT, PredictorT]):
         model.reinitialized = tensors_of_last_layers(network, self.config.reinit_layers)
         return model
 
-    def load_model(
-        self, folder: Path, cls: type[Network], settings: Mapping[str, Any], words: Vocabulary
-    ) -> ModelWithHead:
+    def load_model(self, folder: Path, cls: type[Network], config: Any, words: Vocabulary) -> ModelWithHead:
         """The trained network with its head from a run's folder."""
-        model = self.head(cls.load(folder, cls.Config(**settings), words))
+        network = cls.load(folder, config, words)
+        check_weights(folder / HEAD_FILE, lambda: self.head(network).head_tensors())
+        model = self.head(network)
         model.load_head(folder)
         return model.eval()
 
@@ -422,7 +423,7 @@ class Task(ABC, Generic[DataT, ExamplesT, PredictorT]):
         """The trained network with its head, and the tokenizer, of a run whose files have been checked."""
         tokenizer = load_tokenizer(run.path / "tokenizer.json")
         words = vocabulary(tokenizer, spellings=True)
-        model = self.load_model(run.path, model_class(run.recipe.slug), run.recipe.model, words)
+        model = self.load_model(run.path, model_class(run.recipe.slug), network_config(run.recipe), words)
         return quantize(model, precision).to(device), tokenizer
 
     # -------------------------------------------------------------------------------------------- examples

@@ -31,13 +31,13 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from nextword.core import pytree
-from nextword.core.errors import InvalidSetting, RunError, Unsupported
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.protocols import Infilling
 from nextword.core.types import Batch, Inputs, State
 from nextword.layers.recurrent import BiLSTM
 from nextword.models.base import Network
 from nextword.models.framing import SPREAD, combine
-from nextword.models.storage import load_weights
+from nextword.models.storage import load_checked_weights
 
 if TYPE_CHECKING:
     from nextword.tasks.classification import TextHeadConfig
@@ -117,7 +117,7 @@ class ModelWithHead(Network):
         self.encoder.quantize()
 
     def save(self, folder: Path) -> list[str]:
-        save_file({name: t.contiguous() for name, t in self._head_tensors().items()}, str(folder / HEAD_FILE))
+        save_file({name: t.contiguous() for name, t in self.head_tensors().items()}, str(folder / HEAD_FILE))
         return [*self.encoder.save(folder), HEAD_FILE]
 
     def reload(self, folder: Path) -> None:
@@ -127,16 +127,9 @@ class ModelWithHead(Network):
 
     def load_head(self, folder: Path) -> None:
         """Replace the weights of the head by those in the folder."""
-        tensors, expected = load_weights(folder / HEAD_FILE), self._head_tensors()
-        if {n: t.shape for n, t in tensors.items()} != {n: t.shape for n, t in expected.items()}:
-            raise RunError(
-                f"{folder / HEAD_FILE} does not match [task] of its recipe. One of the two was changed after training; "
-                "restore it.",
-                path=folder / HEAD_FILE,
-            )
-        self.load_state_dict(tensors, strict=False)
+        self.load_state_dict(load_checked_weights(folder / HEAD_FILE), strict=False)
 
-    def _head_tensors(self) -> dict[str, Tensor]:
+    def head_tensors(self) -> dict[str, Tensor]:
         return {name: t for name, t in self.state_dict().items() if not name.startswith("encoder.")}
 
 

@@ -121,18 +121,6 @@ def fingerprint(tokenizer: Tokenizer) -> str:
 # ------------------------------------------------------------------------------------------------ the JSON file
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read the JSON object of a tokenizer file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        line = error.lineno if isinstance(error, json.JSONDecodeError) else None
-        raise bad_data(path, f"not valid JSON ({error}). Copy it again, or retrain the tokenizer.", line) from None
-    if not isinstance(content, dict):
-        raise bad_data(path, f"a JSON {type(content).__name__}; a tokenizer is a JSON object.")
-    return content
-
-
 def header_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the header that nextword wrote into a tokenizer file; None if another program wrote the file."""
     model = content.get("model")
@@ -141,7 +129,10 @@ def header_of(content: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def check_version(header: Mapping[str, Any], path: Path) -> None:
-    if header.get("version", 0) > VERSION:
+    version = header.get("version", 0)
+    if not isinstance(version, int):
+        raise bad_data(path, f"the version of the tokenizer is {version!r}; expected a number. Copy it again.")
+    if version > VERSION:
         versions = f"tokenizer version {header['version']}, this nextword reads up to {VERSION}"
         raise bad_data(path, f"written by a newer nextword ({versions}). Upgrade nextword.")
 

@@ -16,8 +16,10 @@ A folder is searched for these in this order. A file may have a prefix (`roberta
 from __future__ import annotations
 
 import json
+import math
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +27,15 @@ from tokenizers import Tokenizer as Library
 from tokenizers import models, normalizers
 
 from nextword.core.errors import MissingFile, NextwordError, bad_data, invalid
+from nextword.core.io import check_json, read_json
 from nextword.core.named_models import is_model_name, starter_folder
-from nextword.tokenizers.base import Tokenizer, check_version, header_of, read_json
+from nextword.tokenizers.base import Tokenizer, check_version, header_of
 from nextword.tokenizers.characters import Bytes, Characters
 from nextword.tokenizers.ptb_words import OPTIONS, Lexicon
 from nextword.tokenizers.subwords import Subwords, names_of, sentinel_names, set_stages, unknown_of, with_sentinels
 from nextword.tokenizers.words import Words
 
+REMEDY = "Copy it again, or retrain the tokenizer."
 _PATTERNS = ("tokenizer.json", "*encoder*.json", "*vocab*.json", "*vocab*.txt", "*.model")
 
 
@@ -43,13 +47,22 @@ def load_tokenizer(path: Path | str, sentinels: int = 0) -> Tokenizer:
         raise MissingFile(f"No tokenizer at {path}. Expected a tokenizer.json, or a folder with one.", path=path)
     if sentinels and file.suffix != ".model":
         raise invalid("sentinels", sentinels, f"needs a SentencePiece .model, got {file}. Leave sentinels out.")
-    try:
+    with translate_errors(file):
         return _read(file, sentinels)
+
+
+@contextmanager
+def translate_errors(file: Path) -> Iterator[None]:
+    """Turn whatever building a damaged tokenizer raises into a DataError."""
+    try:
+        yield
     except NextwordError:
         raise
-    except Exception as error:  # the library raises bare Exceptions on bad JSON, our own code KeyErrors
-        problem = f"not a readable tokenizer ({type(error).__name__}: {error})."
-        raise bad_data(file, f"{problem} Copy it again, or retrain the tokenizer.") from error
+    except BaseException as error:  # the library raises bare Exceptions on bad JSON, our own code KeyErrors
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # the library's, in Rust
+            raise
+        problem = f"not a readable tokenizer ({type(error).__name__}: {str(error)[:200]})."
+        raise bad_data(file, f"{problem} {REMEDY}") from error
 
 
 def _find_in_folder(folder: Path) -> Path:
@@ -72,11 +85,11 @@ def _read(file: Path, sentinels: int) -> Tokenizer:
     if file.suffix != ".json":
         expected = "a tokenizer.json, a .json vocabulary with merges, a BERT vocab.txt, or a SentencePiece .model"
         raise bad_data(file, f"not a known tokenizer file. Expected {expected}.")
-    content = read_json(file)
+    content = read_json(file, remedy=REMEDY)
     header = header_of(content)
     if header is not None:
         check_version(header, file)
-        return _from_nextword(content, header)
+        return _from_nextword(content, header, file)
     if isinstance(content.get("model"), dict):
         return from_hugging_face(content, file)
     if content and all(type(id) is int for id in content.values()):
@@ -86,12 +99,19 @@ def _read(file: Path, sentinels: int) -> Tokenizer:
     raise bad_data(file, f"{problem} Its first keys are {keys}.")
 
 
-def _from_nextword(content: Mapping[str, Any], header: Mapping[str, Any]) -> Tokenizer:
+def _from_nextword(content: Mapping[str, Any], header: Mapping[str, Any], file: Path) -> Tokenizer:
+    check_json(header, {"kind": str}, file, "in the header, ", REMEDY)
     kind = header["kind"]
     if kind == "bytes":
         return Bytes()
     if kind == "characters":
+        check_json(content, {"characters": str}, file, remedy=REMEDY)
         return Characters(content["characters"])
+    if kind in ("words", "lexicon"):
+        check_json(header, {"lower": bool, "lines": bool | None}, file, "in the header, ", REMEDY)
+        check_json(content, {"words": list}, file, remedy=REMEDY)
+        if not all(isinstance(word, str) for word in content["words"]):
+            raise bad_data(file, f"words must be a list of words. {REMEDY}")
     if kind == "words":
         return Words(content["words"], header["lower"], header["lines"])
     if kind == "lexicon":
@@ -199,7 +219,7 @@ def _roles(folder: Path) -> dict[str, str]:
     roles: dict[str, str] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         if (folder / name).is_file():
-            config = json.loads((folder / name).read_text(encoding="utf-8"))
+            config = read_json(folder / name, remedy=REMEDY)
             for role, token in config.items():
                 token = token["content"] if isinstance(token, dict) and "content" in token else token
                 if role.endswith("_token") and isinstance(token, str):
@@ -221,8 +241,10 @@ def load_sentencepiece(path: Path, sentinels: int = 0) -> Subwords:
     """Load T5's tokenizer or another unigram model, and append `sentinels` sentinel tokens (T5 has 100)."""
     try:
         pieces, trainer, normalizer = parse_model(path.read_bytes())
-    except (IndexError, struct.error, UnicodeDecodeError, AttributeError):
+    except (IndexError, struct.error, UnicodeDecodeError, AttributeError, TypeError):
         raise bad_data(path, "not a SentencePiece model, or truncated. Copy it again.") from None
+    if not all(math.isfinite(score) for _, score, _ in pieces):
+        raise bad_data(path, "a piece has an infinite score, or none (NaN). Copy it again.")
     if trainer.get(3, _UNIGRAM) != _UNIGRAM:
         raise bad_data(path, "not a unigram model (T5), the only supported kind of SentencePiece.")
     if not (normalizer.get(3, 1) and normalizer.get(4, 1)):
@@ -240,7 +262,7 @@ def load_sentencepiece(path: Path, sentinels: int = 0) -> Subwords:
     content = with_sentinels(json.loads(library.to_str()), sentinels)
     names = names_of(content)
     end = _signed(trainer.get(42, 2))
-    if pieces[end][2] != _CONTROL:
+    if not 0 <= end < len(pieces) or pieces[end][2] != _CONTROL:
         raise bad_data(path, f"no end-of-text piece (eos_id = {end}), which nextword needs.")
     return Subwords(content, {name: names[name] for name in [*special, *sentinel_names(sentinels)]}, end, end)
 
@@ -284,6 +306,8 @@ def _varint(data: bytes, position: int) -> tuple[int, int]:
     """Read seven bits per byte, lowest first; the eighth bit says that more follow."""
     value = shift = 0
     while True:
+        if shift >= 70:
+            raise IndexError("more than 64 bits")
         byte = data[position]
         position += 1
         value |= (byte & 0x7F) << shift

@@ -29,6 +29,7 @@ from nextword.tokenizers.alignment import character_bytes, partition, remove_ove
 from nextword.tokenizers.base import VERSION, Tokenizer
 
 GROUP_SIZE = 1 << 20  # characters to encode at a time, so that a long text needs little extra memory
+MAX_UNUSED_IDS = 1 << 20
 _METASPACE = "▁"
 
 
@@ -41,13 +42,27 @@ class Subwords(Tokenizer):
         self.lossless = self.kind == "bpe" and _is_lossless(content)
         self.special = dict(special)
         self.begin, self.end = begin, end
+        _check_ids(content, [*self.special.values(), begin, *([] if end is None else [end])])
         self.pieces = _pieces(content, self.kind, self.special)
         self._lengths = np.array([len(piece) for piece in self.pieces], dtype=np.int64)
         self._encoder = Library.from_str(json.dumps(_without_special(self.library, self.special)))
+        self._check_encoder()
         # Tokens added to the vocabulary are matched before any rule cuts the text, so they rule out the cache.
         has_added = any(token["content"] not in self.special for token in content.get("added_tokens") or [])
         by_gpt2_rule = content["pre_tokenizer"] == {"type": "ByteLevel", **_GPT2_RULE} and self.lossless
         self._cache = WordCache(self._compute) if by_gpt2_rule and not has_added else None
+
+    def _check_encoder(self) -> None:
+        """Raise DataError unless the library gives only ids that have a piece: it numbers some tokens by itself."""
+        try:
+            unknown = self._encoder.encode("\U0010fffe a", add_special_tokens=False).ids
+        except Exception as error:  # the library's only type
+            raise DataError(f"This tokenizer fails on an unknown character ({error}). Copy its file again.") from None
+        names = [token["content"] for token in self.library.get("added_tokens") or []]
+        added = [(name, self._encoder.token_to_id(name)) for name in names if name not in self.special]
+        ids = names_of(self.library)
+        if any(id >= len(self.pieces) for id in unknown) or any(ids[name] != id for name, id in added):
+            raise DataError("The added tokens of this tokenizer do not follow its vocabulary. Copy its file again.")
 
     def encode_batch(self, texts: Sequence[str]) -> list[Encoding]:
         raws = [utf8(text) for text in texts]
@@ -317,6 +332,17 @@ def byte_symbols() -> dict[str, int]:
     printable = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
     others = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {chr(256 + i): byte for i, byte in enumerate(others)}
+
+
+def _check_ids(content: Mapping[str, Any], used: Sequence[int]) -> None:
+    """Raise DataError unless ids are numbers with few gaps, and those of special tokens are among them."""
+    ids = names_of(content).values()
+    if not ids or any(type(id) is not int or id < 0 for id in ids):
+        raise DataError("The ids of this tokenizer are not numbers from 0. Copy its file again.")
+    if max(ids) >= len(ids) + MAX_UNUSED_IDS:
+        raise DataError(f"This tokenizer has {len(ids):,} tokens, but the id {max(ids):,}. Copy its file again.")
+    if any(type(id) is not int or not 0 <= id <= max(ids) for id in used):
+        raise DataError("A special token of this tokenizer has an id that no token has. Copy its file again.")
 
 
 def _pieces(content: Mapping[str, Any], kind: str, special: Mapping[str, int]) -> list[bytes]:

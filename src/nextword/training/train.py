@@ -38,7 +38,7 @@ from nextword.data.opening import open_corpus, open_unsplit
 from nextword.data.parallel import open_parallel
 from nextword.models import model_class
 from nextword.objectives import make_objective, trains_on_pairs
-from nextword.recipe import Phase, Recipe, check_types, describe_differences
+from nextword.recipe import Phase, Recipe, describe_differences, network_config
 from nextword.run_folder import RunFolder, state_position
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
@@ -290,20 +290,9 @@ PHASES = {"gradient": run_gradient_phase, "count": run_count_phase, "prompt": ru
 
 def build_network(recipe: Recipe, tokenizer: Tokenizer) -> Any:
     """The recipe's network for this tokenizer, with random weights."""
-    config = build_config(recipe)
+    config = network_config(recipe)
     torch.manual_seed(recipe.phases[0].seed)
     return model_class(recipe.slug)(config, vocabulary(tokenizer, spellings=True))
-
-
-def build_config(recipe: Recipe) -> Any:
-    """The Config of the recipe's [model]; raise an error for unknown keys and wrong types."""
-    cls = model_class(recipe.slug)
-    known = [field.name for field in dataclasses.fields(cls.Config)]
-    for key in recipe.model:
-        if key not in known:
-            raise unknown("key", key, known, where=f"{recipe.name}: [model] of '{recipe.slug}'")
-    check_types(recipe.model, cls.Config, f"{recipe.name}: in [model]")
-    return cls.Config(**recipe.model)
 
 
 def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: LabeledProgress = ignore_progress) -> Tokenizer:
@@ -332,7 +321,7 @@ def build_tokenizer(recipe: Recipe, corpus: Corpus, on_progress: LabeledProgress
 
 def pretrained_words(recipe: Recipe) -> Sequence[str]:
     """Words that the recipe's network has pretrained vectors for."""
-    words: Sequence[str] = model_class(recipe.slug).pretrained_words(build_config(recipe))
+    words: Sequence[str] = model_class(recipe.slug).pretrained_words(network_config(recipe))
     return words
 
 

@@ -26,7 +26,7 @@ from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax
 from nextword.models import model_class
 from nextword.models.base import Network
 from nextword.models.framing import resize_embeddings
-from nextword.recipe import Phase, Recipe, recipe_names
+from nextword.recipe import Phase, Recipe, network_config, recipe_names
 from nextword.run_folder import RunFolder, is_run
 from nextword.tokenizers import fingerprint, vocabulary
 from nextword.tokenizers.base import Tokenizer
@@ -104,7 +104,7 @@ def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], 
     cls = model_class(slug)
     if issubclass(cls, Counting) or isinstance(network, Counting):
         raise invalid("init_from", job.phase.init_from, f"names a model that counts ('{slug}'): it has no weights.")
-    other = cls.load(run.path, cls.Config(**run.recipe.model), vocabulary(run_tokenizer, spellings=True))
+    other = cls.load(run.path, network_config(run.recipe), vocabulary(run_tokenizer, spellings=True))
     if network.is_backward != other.is_backward:
         problem = f"is not that run's direction. Set it to {str(other.is_backward).lower()}, or use another run."
         raise invalid("model.backward", network.is_backward, problem, where)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from nextword.core.errors import DataError, MissingFile
-from nextword.data.word_vectors import BLOCK_SIZE, read_vectors, read_words
+from nextword.data.word_vectors import BLOCK_SIZE, MAX_LINE, read_vectors, read_words
 from tests.support.errors import raises
 
 GLOVE = "the 0.5 -0.25 1e-1\ncat 1 2 3\n. . . 7 8 9\nÅngström -1 -2 -3\n"
@@ -117,3 +117,23 @@ def test_read_glove_has_sensible_cosines(shared: Path) -> None:
     np.testing.assert_allclose(the[:3], [-0.038, -0.245, 0.728])
     cosine = lambda a, b: a @ b / np.linalg.norm(a) / np.linalg.norm(b)  # noqa: E731
     assert cosine(king, queen) > 0.7 > 0.3 > cosine(king, cabbage)
+
+
+def test_line_without_an_end_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vectors.txt.gz"
+    path.write_bytes(gzip.compress(b"the 0.1 0.2\n" + b"0" * (MAX_LINE + (1 << 20)), 1, mtime=0))
+    with raises(DataError, path=path):
+        read_vectors(path)
+
+
+@pytest.mark.parametrize("header", ["1000000000 2", "2 1000000000", "2 1000000", "2 0", "²  2", "1" * 5000 + " 2"])
+def test_header_that_claims_more_than_there_is_is_refused(tmp_path: Path, header: str) -> None:
+    path = write(tmp_path, f"{header}\nthe 0.1 0.2\na 0.3 0.4\n")
+    with raises(DataError, path=path):
+        read_vectors(path)
+
+
+def test_long_first_line_without_numbers_is_refused_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, "word " * 300_000 + "0.5 word\n")  # hours, if every width were tried in full
+    with raises(DataError, path=path):
+        read_vectors(path)

@@ -14,7 +14,7 @@ from nextword.core.errors import InvalidSetting
 from nextword.core.types import Batch, Inputs, Vocabulary
 from nextword.models import MODELS, model_class
 from nextword.models.parameter_groups import groups
-from nextword.recipe import Phase, load_recipe
+from nextword.recipe import Phase, load_recipe, network_config
 from nextword.tasks.classification import TextHeadConfig
 from nextword.tasks.finetune import resume
 from nextword.tasks.finetune import transfer as transferred
@@ -301,7 +301,7 @@ def test_gradual_unfreezing_works_over_every_encoder(place: Path, slug: str) -> 
 def event_network(plan: Any, folder: Path) -> TextHead:
     cls = model_class(plan.recipe.slug)
     words = vocabulary(plan.tokenizer, spellings=True)
-    return plan.task.load_model(folder, cls, plan.recipe.model, words)
+    return plan.task.load_model(folder, cls, network_config(plan.recipe), words)
 
 
 @pytest.mark.parametrize("stop_at", [2, 6, 8, 11])

@@ -113,7 +113,7 @@ def make_network(slug: str) -> tuple[Any, Any]:
 
 
 def reload(task: Any, network: Any, folder: Path) -> Any:
-    return task.load_model(folder, type(network), vars(network.config), network.vocabulary)
+    return task.load_model(folder, type(network), network.config, network.vocabulary)
 
 
 def make_examples(kind: str, network: Any, tokenizer: Any) -> tuple[Any, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
+import struct
+from pathlib import Path
 
 import pytest
 from tokenizers import Tokenizer as Library
 
-from nextword.core.errors import DataError, MissingFile
+from nextword.core.errors import DataError, MissingFile, NextwordError
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.tokenizers.training import train_tokenizer
 
@@ -121,6 +124,114 @@ def test_load_truncated_sentencepiece_raises(shared, tmp_path):
     (tmp_path / "spiece.model").write_bytes(data[: len(data) // 2])
     with pytest.raises(DataError, match=r"spiece\.model"):
         load_tokenizer(tmp_path)
+
+
+UNK, CONTROL = 2, 3  # types of pieces
+PIECES = [("<pad>", 0.0, CONTROL), ("</s>", 0.0, CONTROL), ("<unk>", 0.0, UNK)]
+PIECES += [(f"▁{word}", -2.0 - i, 1) for i, word in enumerate(("the", "cat", "sat", "on", "a", "mat"))]
+
+
+def encode_field(number: int, value: int | float | bytes) -> bytes:
+    if isinstance(value, float):
+        return bytes([number << 3 | 5]) + struct.pack("<f", value)
+    kind, value, rest = (0, value, b"") if isinstance(value, int) else (2, len(value), value)
+    encoded, remaining = [], (number << 3 | kind, value)
+    for part in remaining:
+        while part > 127:
+            encoded.append(part & 127 | 128)
+            part >>= 7
+        encoded.append(part)
+    return bytes(encoded) + rest
+
+
+def write_sentencepiece(path: Path, pieces: list[tuple[str, float, int]], end: int = 1) -> None:
+    parts = [encode_field(1, n.encode()) + encode_field(2, s) + encode_field(3, t) for n, s, t in pieces]
+    trainer = encode_field(2, encode_field(3, 1) + encode_field(42, end))
+    path.write_bytes(b"".join(encode_field(1, part) for part in parts) + trainer)
+
+
+def test_load_small_sentencepiece(tmp_path):
+    write_sentencepiece(tmp_path / "spiece.model", PIECES)
+    tokenizer = load_tokenizer(tmp_path)
+    assert len(tokenizer) == len(PIECES)
+    assert tokenizer.encode("the cat").ids.tolist() == [3, 4]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "end"),
+    [
+        (PIECES, 0xFFFFFFFFFFFFFFFF),  # −1: none
+        (PIECES, 10**9),
+        (PIECES, 5),  # no control piece
+        (PIECES[:2] + PIECES[3:], 1),  # no unknown piece
+        ([*PIECES, ("▁x", float("nan"), 1)], 1),
+        ([*PIECES, ("▁x", float("inf"), 1)], 1),
+        ([], 1),
+    ],
+)
+def test_load_sentencepiece_without_what_it_needs_raises(tmp_path, pieces, end):
+    write_sentencepiece(tmp_path / "spiece.model", pieces, end)
+    with pytest.raises(DataError) as error:
+        load_tokenizer(tmp_path)
+    assert error.value.path == str(tmp_path / "spiece.model")
+
+
+def test_load_damaged_sentencepiece_raises_nothing_else(tmp_path):
+    path = tmp_path / "spiece.model"
+    write_sentencepiece(path, PIECES)
+    whole, draw, refused = path.read_bytes(), random.Random(3), 0
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(draw.randint(1, 3)):
+            damaged[draw.randrange(len(damaged))] = draw.randrange(256)
+        path.write_bytes(damaged)
+        try:
+            load_tokenizer(path).encode("the cat sat on a mat")
+        except NextwordError:
+            refused += 1
+    assert 0 < refused < 300
+
+
+def test_load_sentencepiece_with_an_endless_number_raises(tmp_path):
+    (tmp_path / "spiece.model").write_bytes(b"\xff" * (1 << 22))  # minutes, if it were read as one number
+    with pytest.raises(DataError):
+        load_tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("model", "vocab", "the"), 10**9),
+        (("model", "vocab", "the"), -1),
+        (("model", "vocab", "the"), 2.5),
+        (("model", "vocab", "[UNK]"), 10**9),
+        (("model", "nextword", "begin"), 10**9),
+        (("model", "nextword", "end"), -1),
+        (("model", "nextword", "special"), {"[PAD]": 10**9}),
+        (("model", "nextword", "special"), 5),
+        (("model", "nextword", "version"), "1"),
+        (("model", "unk_token"), "[NONE]"),
+    ],
+)
+def test_load_tokenizer_with_impossible_ids_raises(tmp_path, place, value):
+    file = tmp_path / "tokenizer.json"
+    content = train_tokenizer(SPECS["wordpiece"], TEXTS).content()
+    table = content
+    for key in place[:-1]:
+        table = table[key]
+    table[place[-1]] = value
+    file.write_text(json.dumps(content))
+    with pytest.raises(DataError):
+        load_tokenizer(file)
+
+
+@pytest.mark.parametrize("words", [5, "the", [5], [["the"]], {"the": 1}, None])
+def test_load_words_that_are_no_words_raises(tmp_path, words):
+    file = tmp_path / "tokenizer.json"
+    file.write_text(json.dumps({**train_tokenizer({"kind": "words"}, TEXTS).content(), "words": words}))
+    with pytest.raises(DataError) as error:
+        load_tokenizer(file)
+    assert error.value.path == str(file)
 
 
 def test_load_sentencepiece_bpe_raises(shared):
