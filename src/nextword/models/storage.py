@@ -164,10 +164,12 @@ class _LimitCalls(TorchFunctionMode):
         self.left = most
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch._C._set_grad_enabled:  # must not raise: it would leave gradients disabled for everyone
+            return func(*args, **kwargs)
         self.left -= 1
         if self.left < 0:
             raise _TooManyCalls
-        kwargs = kwargs or {}
         if func.__name__ in FILLING:  # there is nothing to fill, and torch would import its compiler for it (a second)
             tensor = args[0] if args else kwargs["tensor"]
             if tensor.is_meta:

@@ -105,6 +105,20 @@ def test_unknown_setting_is_refused(run: Any) -> None:
         load(folder)
 
 
+@pytest.mark.parametrize("most", range(40))
+def test_network_that_is_stopped_leaves_torch_as_it_was(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storage, "CALLS_PER_NETWORK", most)  # stopped at every moment of an initialization
+
+    def build() -> None:
+        with storage.building_without_memory(0, Path("recipe.toml"), RunError):
+            torch.nn.ModuleList(torch.nn.LSTM(3, 4) for _ in range(20))
+
+    with pytest.raises(RunError):
+        build()
+    assert torch.is_grad_enabled()
+    assert torch.zeros(1).device.type == "cpu"
+
+
 def test_network_is_not_built_before_it_is_compared(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """The network that is compared has no memory, and none that has memory is built after it."""
     folder = run("bert")
