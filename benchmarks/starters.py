@@ -24,6 +24,7 @@ Afterwards, with the files of OUT:
     make test ARGS=tests/unit/test_starters.py         # sizes, checksums, cards
     python benchmarks/starters.py judge --record       # each goal beside what is measured, half an hour on two cores;
                                                        # the cards of the models get the numbers
+    nextword papers --record starters/src/nextword_starters/models/bert     # and so on: [measured] in the recipes
 
 `--rehearse` does all of it in minutes on a CPU, with tiny networks and a little text, carry/rehearsal/a/enwiki.
 

@@ -271,7 +271,7 @@ def test_predicting_with_an_unfinished_run_is_noted(cli: Cli, js: Js, place: Pat
     assert js(*words)["notes"][0].startswith(f"{tmp_path / 'cut'} is not finished")
     assert "is not finished" in cli(*words).stderr
     cli("transfer", "--resume", "--out", tmp_path / "cut")
-    assert js(*words)["notes"] == []
+    assert not any("not finished" in note for note in js(*words)["notes"])
 
 
 def test_unsupported_commands_suggest_another(cli: Cli, output: Any, place: Path, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ def test_finished_run_with_the_same_settings_is_reused(
     ("more", "message"),
     [
         (sets("phase.0.steps=3"), "phase.0.steps is 2 there and 3 here"),
-        (sets("phase.0.optimizer.rate=1e-4", "task.dropout=0.3"), "phase.0.optimizer.rate is 3e-05 there and 0.0001"),
+        (sets("phase.0.optimizer.rate=2e-4", "task.dropout=0.3"), "phase.0.optimizer.rate is 0.0001 there and 0.0002"),
         (["--train-fraction", "0.5"], "task.train_fraction is 1.0 there and 0.5 here"),
         (["--scratch"], "task.scratch is False there and True here"),
         (["--merge-dev"], "task.merge_dev_into_train is False there and True here"),

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 import nextword
+from nextword.cli import COMMANDS
 from nextword.core.named_models import STARTER_PACKAGE, STARTERS
 from nextword.recipe import load_recipe, recipe_names
 from nextword.run_folder import RunFolder
+from nextword.tasks.plan import make_plan
+from tests.support.fake_starters import install_starter
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "starters"
@@ -38,6 +41,26 @@ def test_every_promised_model_has_a_recipe() -> None:
     recipes = re.findall(r"^\| `starter/[\w-]+` \|.*?\| `([\w/-]+)`", (PACKAGE / "README.md").read_text(), re.MULTILINE)
     assert len(recipes) == len(promised_names()) == 8
     assert set(recipes) <= set(recipe_names())
+
+
+def test_page_names_recipes_models_and_commands_that_exist() -> None:
+    page = (ROOT / "docs" / "starters.md").read_text()
+    used = re.findall(r"nextword (?:train|transfer) (\S+)", page)
+    assert len(used) >= 8
+    assert set(used) <= set(recipe_names())
+    assert set(re.findall(rf"\b{STARTERS}([a-z0-9-]+)", page)) - {"ner"} == promised_names()
+    assert set(re.findall(r"^ {4}nextword (\w+)", page, re.MULTILINE)) <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("recipe", ["bert/pos", "bert/names", "bert/tag"])
+def test_tag_recipes_plan_over_a_starter(recipe: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install_starter(tmp_path, monkeypatch)
+    sentence = "the O\nking B-PER\nwent O\nfar O\n\nold O\nhouse B-LOC\nand O\nriver B-LOC\n\n"
+    (tmp_path / "tags.conll").write_text(sentence * 20)
+    plan = make_plan(recipe, "starter/bert", tmp_path / "tags.conll")
+    phase = plan.recipe.phases[0]
+    assert (phase.init_from, phase.data) == ("starter/bert", str(tmp_path / "tags.conll"))
+    assert load_recipe(recipe).phases[0].epochs == phase.epochs
 
 
 def test_sentence_vectors_are_trained_with_the_network_of_the_encoder() -> None:
