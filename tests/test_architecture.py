@@ -28,7 +28,8 @@ LEVELS = [
     {"comparison", "studies"},
     {"progress"},
     {"api"},
-    {"cli", "server"},
+    {"server"},
+    {"cli"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, group in enumerate(LEVELS) for name in group}
