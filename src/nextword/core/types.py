@@ -279,6 +279,8 @@ class Greedy:
     repetition: float = 1.0  # repetition penalty on tokens generated before (CTRL; Keskar et al. 2019); 1: off
     no_repeat: int = 0  # never generate the same n-gram of tokens twice; 0: off
     bias: Bias = field(default_factory=dict, hash=False)  # −inf forbids a token
+    frequency: float = 0.0  # subtracted from a token's log p for each time that it was generated; 0: off
+    presence: float = 0.0  # subtracted once if it was generated; 0: off
 
 
 @dataclass(frozen=True)
@@ -294,6 +296,8 @@ class Sample:
     min_p: float = 0.0  # keep tokens with at least this fraction of the highest probability; 0: all
     typical: float = 1.0  # locally typical sampling: keep this mass, closest to the entropy first; 1: all
     bias: Bias = field(default_factory=dict, hash=False)
+    frequency: float = 0.0
+    presence: float = 0.0
 
 
 @dataclass(frozen=True)

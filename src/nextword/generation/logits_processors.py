@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import RunError, invalid
-from nextword.core.types import Beam, Contrastive, Decoding, Sample
+from nextword.core.types import Beam, Contrastive, Decoding, Greedy, Sample
 
 NO_TOKEN = -1  # before the first id of a row
 NORMALIZATIONS = ("power", "gnmt")  # of a beam's scores
@@ -45,6 +45,9 @@ def check_decoding(decoding: Decoding) -> None:
         _require("min_p", decoding.min_p, 0 <= decoding.min_p <= 1, "between 0 (all tokens) and 1")
         _require("typical", decoding.typical, 0 < decoding.typical <= 1, "above 0 and at most 1 (all tokens)")
         _require("seed", decoding.seed, decoding.seed is None or 0 <= decoding.seed < 2**63, "between 0 and 2**63 - 1")
+    if isinstance(decoding, (Greedy, Sample)):
+        for key, value in (("frequency", decoding.frequency), ("presence", decoding.presence)):
+            _require(key, value, math.isfinite(value), "a finite number; 0 is off")
     if isinstance(decoding, Beam):
         _require("width", decoding.width, decoding.width >= 1, "1 (greedy) or more hypotheses")
         _require(
@@ -212,7 +215,7 @@ def penalize_repetition(scores: Tensor, which: Tensor, penalty: float) -> Tensor
 
 
 class LogitsProcessor:
-    """Apply the settings with a memory (repetition, no_repeat, min_tokens) and the fixed ones (bias, forbidden).
+    """Apply the settings with a memory (repetition, frequency, no_repeat, …) and the fixed ones (bias, forbidden).
 
     For B rows that are generated side by side. Nothing is stored that no setting needs.
 
@@ -233,6 +236,10 @@ class LogitsProcessor:
         self.forbidden = tuple(forbidden)
         self.added: Tensor | None = None  # (V,): the bias, −inf for forbidden ids; set once V is known
         self.seen: Tensor | None = None  # (B, V) ids generated before; set once V is known
+        self.frequency = self.presence = 0.0
+        if isinstance(decoding, (Greedy, Sample)):
+            self.frequency, self.presence = decoding.frequency, decoding.presence
+        self.counts: Tensor | None = None  # (B, V) how often each id was generated, without the preceding ones
         self.preceding = preceding
         self.history = NgramHistory(self.n, preceding) if self.n > 1 else None
         self.remaining = 0 if end is None else min_tokens  # tokens before the end is allowed
@@ -249,6 +256,10 @@ class LogitsProcessor:
             scores = penalize_repetition(scores, self.seen, self.penalty)
         if self.seen is not None and self.n == 1:
             scores = forbid(scores, self.seen)
+        if self.frequency or self.presence:
+            if self.counts is None:
+                self.counts = torch.zeros_like(scores)
+            scores = scores - self.frequency * self.counts - self.presence * (self.counts > 0)
         if self.bias or self.forbidden:
             if self.added is None:
                 self.added = self._fixed_scores(scores)
@@ -263,6 +274,9 @@ class LogitsProcessor:
         self.remaining = max(0, self.remaining - 1)
         if self.seen is not None:
             self.seen.scatter_(1, ids[:, None].to(self.seen.device), True)
+        if self.counts is not None:
+            own = ids[:, None].to(self.counts.device)
+            self.counts.scatter_add_(1, own, torch.ones_like(own, dtype=self.counts.dtype))
         if self.history is not None:
             self.history.add(ids)
 
@@ -270,6 +284,8 @@ class LogitsProcessor:
         """Continue with these rows, in this order; rows may repeat (beam search)."""
         if self.seen is not None:
             self.seen = self.seen.index_select(0, rows)
+        if self.counts is not None:
+            self.counts = self.counts.index_select(0, rows)
         if self.history is not None:
             self.history.take(rows)
 

@@ -244,3 +244,16 @@ def test_min_tokens_and_bias_equal_transformers():
         least = warp.MinNewTokensLengthLogitsProcessor(5, 2, 3)
         torch.testing.assert_close(rules.scores(given), least(ids, bias(ids, given)))
         rules.update(torch.ones(4, dtype=torch.long))
+
+
+def test_frequency_and_presence_penalties_count_generated_tokens_only():
+    rules = LogitsProcessor(Sample(frequency=0.5, presence=2.0), [[0, 0, 3]])
+    assert torch.equal(rules.scores(P.log()), P.log())
+    for id in (1, 1, 2):
+        rules.update(torch.tensor([id]))
+    expected = P.log() - torch.tensor([[0.0, 2 * 0.5 + 2.0, 0.5 + 2.0, 0.0]])
+    torch.testing.assert_close(rules.scores(P.log()), expected)
+    rules.take(torch.tensor([0, 0]))
+    torch.testing.assert_close(rules.scores(P.log().expand(2, -1)), expected.expand(2, -1))
+    with pytest.raises(InvalidSetting):
+        check_decoding(Greedy(presence=math.inf))
