@@ -112,10 +112,10 @@ class CapturedStep:
     def _copy_in(self, state: State) -> None:
         most = state["most"]
         self.cache["length"].copy_(state["length"])
-        self.cache["ids"][:, :most].copy_(state["ids"][:, :most])
+        self.cache["ids"][:, :most].copy_(state["ids"][: self.rows, :most])
         for ours, theirs in zip(self.cache["layers"], state["layers"], strict=True):
             for to, t in zip(ours, theirs, strict=True):
-                to[:, :, :most].copy_(t[:, :, :most])
+                to[:, :, :most].copy_(t[: self.rows, :, :most])
 
     def _replay(self) -> None:
         if self.graph is None:

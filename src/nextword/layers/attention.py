@@ -63,7 +63,7 @@ class CausalAttention(nn.Module):
         return F.scaled_dot_product_attention(q, k, v, dropout_p=drop, is_causal=True)
 
     def _attend_cached(self, q: Tensor, cache: KeyValues, update: CacheUpdate, drop: float) -> Tensor:
-        k, v = (t[:, :, : update.most + update.steps] for t in cache)
+        k, v = update.seen(cache)
         mask = update.attention_mask(self.band)
         if self.band and update.even:  # tokens before the band of the first new one need not be read
             first = max(0, update.most + 1 - self.band)
@@ -270,7 +270,7 @@ class PrefixAttention(nn.Module):
         if update is not None:
             old_k, old_v = cache if cache is not None else (None, None)
             cache = (update.append(old_k, k), update.append(old_v, v))
-            k, v = (t[:, :, : update.most + update.steps] for t in cache)
+            k, v = update.seen(cache)
         drop = self.dropout if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
         return self.out(y.transpose(1, 2).reshape(x.shape)), cache

@@ -8,6 +8,9 @@ Row b has read length[b] tokens, in slots 0 … length[b] − 1; slots beyond ho
 While all lengths are equal (`even`), slots are slices; otherwise they are indexed and masked. Capacity C doubles when
 it runs out, up to the window. When the window is full, `latest` returns the ids to read again.
 
+Rows come and go while others continue (`join`, `take`): "ids" and "layers" may have more rows than "length", and those
+beyond hold nothing. So a row that joins, or takes the place of one that leaves, is copied, and no other.
+
 The decoder of T5 keeps all layers in one tensor (R, L, 2, H, C, K) of R rows, L layers, keys and values, so that
 reordering a beam is one copy. Several rows may share a source, whose keys and values are stored once
 (`shared_attention`).
@@ -15,6 +18,7 @@ reordering a beam is one copy. Several rows may share a source, whose keys and v
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -49,9 +53,10 @@ class CacheUpdate:
     def __init__(self, state: State, steps: int, window: int) -> None:
         self.state, self.steps, self.window = state, steps, window
         self.most, self.even, self.device = state["most"], state["even"], state["length"].device
+        self.rows = len(state["length"])
         ahead = torch.arange(steps, device=self.device)
         self.positions = ahead + self.most if self.even else ahead + state["length"].unsqueeze(1)  # (T,) or (B, T)
-        self._rows = None if self.even else torch.arange(len(state["length"]), device=self.device).unsqueeze(1)
+        self._rows = None if self.even else torch.arange(self.rows, device=self.device).unsqueeze(1)
         self._masks: dict[int, Tensor | None] = {}
 
     def append(self, old: Tensor | None, new: Tensor) -> Tensor:
@@ -60,9 +65,9 @@ class CacheUpdate:
         if old is None or not self.most:  # nothing before: no copy
             return new
         if old.shape[axis] < self.most + self.steps:
-            old = self._grow(old, new, axis)
+            old = self._grow(old, axis)
         if self.even:
-            old.narrow(axis, self.most, self.steps).copy_(new)
+            old[: self.rows].narrow(axis, self.most, self.steps).copy_(new)
         elif new.dim() == 4:
             old.transpose(1, 2)[self._rows, self.positions] = new.transpose(1, 2)
         else:
@@ -72,11 +77,16 @@ class CacheUpdate:
     def reserve(self, old: Tensor) -> Tensor:
         """Keys or values with capacity for the new tokens, contiguous, so that a kernel can write them by address."""
         fits = old.shape[2] >= self.most + self.steps and old.is_contiguous()
-        return old if fits else self._grow(old, old, 2)
+        return old if fits else self._grow(old, 2)
 
-    def _grow(self, old: Tensor, like: Tensor, axis: int) -> Tensor:
+    def seen(self, cache: KeyValues) -> KeyValues:
+        """The keys and values of the rows and slots in use after `append`."""
+        slots = self.most + self.steps
+        return cache[0][: self.rows, :, :slots], cache[1][: self.rows, :, :slots]
+
+    def _grow(self, old: Tensor, axis: int) -> Tensor:
         needed = self.most + self.steps
-        shape = list(like.shape)
+        shape = list(old.shape)
         shape[axis] = min(max(2 * needed, LEAST), max(self.window, needed))
         larger = old.new_zeros(shape)
         larger.narrow(axis, 0, self.most).copy_(old.narrow(axis, 0, self.most))
@@ -134,14 +144,85 @@ def reorder(state: State, rows: Tensor) -> State:
     if rows.device.type == "cpu":
         changed = (rows != torch.arange(len(rows))).nonzero().squeeze(1)
         rows = rows[changed]
-    axes = [(state["ids"], 1), *((t, 2) for pair in state["layers"] for t in pair)]
-    for t, axis in axes:
-        used = t.narrow(axis, 0, min(state["most"], t.shape[axis]))
+    for t, axis in _tensors(state):
+        used = t[: len(state["length"])].narrow(axis, 0, min(state["most"], t.shape[axis]))
         if changed is None:
             used.copy_(used.index_select(0, rows))
         else:
             used.index_copy_(0, changed, used.index_select(0, rows))
     return state
+
+
+def take(state: State, rows: Tensor) -> State:
+    """Continue with these rows only, in this order, in place: only rows that move are copied. No row may repeat.
+
+    To remove a row at little cost, move the last row to its place.
+    """
+    moved = (rows != torch.arange(len(rows), device=rows.device)).nonzero().squeeze(1)
+    for t, axis in _tensors(state) if len(moved) else ():
+        used = t.narrow(axis, 0, min(state["most"], t.shape[axis]))
+        used.index_copy_(0, moved, used.index_select(0, rows[moved]))
+    return _with_most({**state, "length": state["length"][rows]})
+
+
+def join(states: Sequence[State], window: int) -> State:
+    """The rows of all states side by side. Consumes the first, to which the others are appended where it has room."""
+    counts = [len(state["length"]) for state in states]
+    most, total = max(state["most"] for state in states), sum(counts)
+    like = next((state for state in states if state["layers"]), None)
+    lengths = torch.cat([state["length"] for state in states])
+    if like is None or not most:  # nothing has been read
+        return empty(total, lengths.device)
+    first = states[0]
+    done = counts[0]
+    if not first["layers"] or first["ids"].shape[0] < total or first["ids"].shape[1] < most:
+        rows = 1 << (total - 1).bit_length()
+        slots = min(max(2 * most, LEAST), max(window, most))
+        first = {
+            "ids": like["ids"].new_zeros(rows, slots),
+            "layers": tuple(
+                (k.new_zeros(rows, k.shape[1], slots, k.shape[3]), v.new_zeros(rows, v.shape[1], slots, v.shape[3]))
+                for k, v in like["layers"]
+            ),
+        }
+        done = 0
+    at = 0
+    for state, count in zip(states, counts, strict=True):
+        if at >= done and state["layers"]:
+            for (to, axis), (t, _) in zip(_tensors(first), _tensors(state), strict=True):
+                slots = min(state["most"], t.shape[axis])
+                to[at : at + count].narrow(axis, 0, slots).copy_(t[:count].narrow(axis, 0, slots))
+        at += count
+    return _with_most({**states[0], "ids": first["ids"], "layers": first["layers"], "length": lengths, "most": most})
+
+
+def replace_rows(state: State, rows: Tensor, new: State) -> State:
+    """Let the rows of a new state take the place of these rows, in place."""
+    for (to, axis), (t, _) in zip(_tensors(state), _tensors(new), strict=bool(new["layers"])):
+        slots = min(new["most"], t.shape[axis])
+        to.narrow(axis, 0, slots).index_copy_(0, rows, t[: len(rows)].narrow(axis, 0, slots))
+    return _with_most({**state, "length": state["length"].index_copy(0, rows, new["length"])})
+
+
+def truncate(state: State, count: int) -> State:
+    """The state of a single row after the first `count` of its tokens, which shares memory with it."""
+    layers = tuple((k[:1, :, :count], v[:1, :, :count]) for k, v in state["layers"])
+    return {**state, "ids": state["ids"][:1, :count], "length": state["length"] * 0 + count, "layers": layers} | {
+        "most": count,
+        "even": True,
+    }
+
+
+def _tensors(state: State) -> list[tuple[Tensor, int]]:
+    """Ids, keys and values of all layers, and the dimension of their slots."""
+    return [(state["ids"], 1), *((t, 2) for pair in state["layers"] for t in pair)]
+
+
+def _with_most(state: State) -> State:
+    """The state with the most tokens that any row has read."""
+    lengths = state["length"]
+    most = int(lengths.max()) if len(lengths) else 0
+    return {**state, "most": most, "even": bool((lengths == most).all())}
 
 
 # ------------------------------------------------------------------------------------------------ T5's decoder

@@ -15,7 +15,7 @@ length can be read, and past the first window each token sees at least half a wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -155,12 +155,18 @@ class DecoderLM(CausalNetwork):
         return layers, update.finish(ids, tuple(caches))
 
     def _slide_window(self, state: State) -> State:
-        """Read the later half of a full window again."""
-        ids, lengths = kv_cache.latest(state, self.window - self.stride)
-        if not ids.shape[1]:  # a window of one token
-            return kv_cache.empty(len(ids), ids.device)
-        _, state = self.forward_cached(ids, kv_cache.empty(len(ids), ids.device))
-        return kv_cache.with_lengths(state, lengths)
+        """Read the later half of every full window again."""
+        full = (state["length"] == self.window).nonzero().squeeze(1)
+        if len(full) == len(state["length"]):
+            return self._reread(state)
+        rows = {**pytree.take({"ids": state["ids"], "length": state["length"]}, full), "most": self.window}
+        return kv_cache.replace_rows(state, full, self._reread(rows))
+
+    def _reread(self, state: State) -> State:
+        """The state after the last tokens of full windows."""
+        ids, _ = kv_cache.latest(state, self.window - self.stride)
+        state = kv_cache.empty(len(ids), ids.device)
+        return self.forward_cached(ids, state)[1] if ids.shape[1] else state  # none: a window of one token
 
     def prompt(self, ids: Tensor, lengths: Tensor) -> State:
         """The state after rows of unequal lengths (B,), padded at their end (B, T)."""
@@ -182,6 +188,23 @@ class DecoderLM(CausalNetwork):
 
     def reorder(self, state: State, rows: Tensor, searches: list[int] | None) -> State:
         return kv_cache.reorder(state, rows) if len(rows) == len(state["length"]) else pytree.take(state, rows)
+
+    def join(self, states: Sequence[State]) -> State:
+        return kv_cache.join(states, self.window)
+
+    def take(self, state: State, rows: Tensor) -> State:
+        return kv_cache.take(state, rows)
+
+    def truncate(self, state: State, read: int, count: int) -> State | None:
+        """Known as long as the window did not move in between."""
+        moved = read - state["most"]
+        if self._num_moves(count) != self._num_moves(read) or count == moved:
+            return None
+        return kv_cache.truncate(state, count - moved)
+
+    def _num_moves(self, read: int) -> int:
+        """How often the window has moved after so many tokens."""
+        return max(0, -(-(read - self.window) // self.stride))
 
     # -------------------------------------------------------------------------------------------- speed and size
 

@@ -90,6 +90,7 @@ class Block(nn.Module):
 class GLM(CausalNetwork):
     Config = GLMConfig
     has_sliding_window = generates_spans = can_checkpoint = True
+    can_join = False
     window: int
 
     def __init__(self, config: GLMConfig, vocabulary: Vocabulary) -> None:

@@ -171,6 +171,7 @@ class T5(CausalNetwork):
     Config = T5Config
     is_conditional = is_packable = True
     can_compile = can_checkpoint = True
+    can_join = False
 
     def __init__(self, config: T5Config, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
