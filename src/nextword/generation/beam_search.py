@@ -20,9 +20,9 @@ hypotheses are read, and the largest values of a row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -60,10 +60,19 @@ class Hypothesis:
         return math.fsum(self.log_probs)
 
 
+class Considered(NamedTuple):
+    """What a group of beams chose from in a step: the likeliest extensions of each of J hypotheses, best J · N."""
+
+    ids: Tensor  # (B, J, N)
+    log_probs: Tensor  # (B, J, N) the model's own
+    totals: Tensor  # (B, J, N) sum of log p under the rules, with that of the hypothesis; −inf where it has ended
+
+
+BeamObserver = Callable[["list[int]", "Step", "list[Considered]"], None]  # searches, what was kept, by group: of what
+
 PATIENCE = 8  # steps on a GPU between checks which searches are over; on a CPU a check costs nothing
 
 
-@torch.no_grad()
 def beam_search(
     model: BeamModel,
     last: Tensor,
@@ -76,16 +85,50 @@ def beam_search(
     preceding: Sequence[Sequence[int]] | None = None,
     forbidden: Iterable[int] = (),
     min_tokens: int = 0,
+    observer: BeamObserver | None = None,
 ) -> list[list[Hypothesis]]:
     """The best `n` continuations (all `width` if None) of each of the rows `last` (B,), best first.
 
     A continuation is complete with `end`, after at least `min_tokens` other tokens, or cut at `length` tokens; both
     compete, because together they are all that the model can generate. With n < width the search stops as
-    soon as the n best are certain. Consumes the state.
+    soon as the n best are certain. An `observer` sees every step. Consumes the state.
     """
+    return exhaust(
+        beam_search_steps(
+            model,
+            last,
+            state,
+            decoding,
+            length,
+            end,
+            n=n,
+            preceding=preceding,
+            forbidden=forbidden,
+            min_tokens=min_tokens,
+            observer=observer,
+        )
+    )
+
+
+@torch.no_grad()
+def beam_search_steps(
+    model: BeamModel,
+    last: Tensor,
+    state: State,
+    decoding: Beam,
+    length: int,
+    end: int | None = None,
+    *,
+    n: int | None = None,
+    preceding: Sequence[Sequence[int]] | None = None,
+    forbidden: Iterable[int] = (),
+    min_tokens: int = 0,
+    observer: BeamObserver | None = None,
+) -> Generator[None, None, list[list[Hypothesis]]]:
+    """`beam_search`, pausing before every step but the first; the hypotheses are what the generator returns."""
     check_decoding(decoding)
     require_attention(model, decoding)
-    beams = _Beams(decoding, length, end, n or decoding.width, last)
+    beams = _Beams(decoding, length, end, n or decoding.width, last, observer)
     rules = LogitsProcessor(decoding, preceding or [()] * len(last), forbidden, end, min_tokens)
     for _ in range(length if len(last) else 0):
         log_probs, state = model.step(last, state)  # (R, V): first one row per search, then one per slot
@@ -99,14 +142,31 @@ def beam_search(
             state = model.reorder(state, rows, beams.kept)
             rules.take(rows)
         rules.update(last.long())
+        yield
     return beams.best()
+
+
+T = TypeVar("T")
+
+
+def exhaust(steps: Generator[None, None, T]) -> T:
+    """Run all steps and return the result."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class _Beams:
     """B searches side by side, G groups in each, and the hypotheses of a group in J slots, best first."""
 
-    def __init__(self, decoding: Beam, length: int, end: int | None, n: int, last: Tensor) -> None:
+    def __init__(
+        self, decoding: Beam, length: int, end: int | None, n: int, last: Tensor, observer: BeamObserver | None = None
+    ) -> None:
         self.decoding, self.length, self.end, self.n = decoding, length, end, n
+        self.observer, self.considered = observer, list[Considered]()
         self.groups, self.width = decoding.groups, decoding.width // decoding.groups
         self.patience = PATIENCE if is_asynchronous(last) else 1
         self.searches = list(range(len(last)))  # numbers of the searches that are not over
@@ -132,7 +192,8 @@ class _Beams:
         """Extend every open hypothesis by every token (R, V) and keep the best."""
         count, groups, slots = self.totals.shape
         apart = len(scores) // (count * slots)  # groups with rows of their own; 1 before the first step
-        stuck, parents, ids, rows, totals = self._choose(scores.reshape(count, apart, slots, -1))
+        own_log_probs = log_probs.reshape(count, apart, slots, -1) if self.observer else None
+        stuck, parents, ids, rows, totals = self._choose(scores.reshape(count, apart, slots, -1), own_log_probs)
         complete = (ids == self.end) & (totals > -math.inf) if self.end is not None else torch.zeros_like(ids).bool()
         stuck_scores = self.totals / length_divisor(self.decoding, self.length_so_far)
         new_scores = totals / length_divisor(self.decoding, self.length_so_far + 1)
@@ -143,6 +204,8 @@ class _Beams:
         own = log_probs.take(rows * scores.shape[1] + ids).double()
         step = Step(self.slots.gather(2, parents), ids, own, new_scores, complete, self.slots, stuck, stuck_scores)
         self.history.add(self.searches, step)
+        if self.observer is not None:
+            self.observer(self.searches, step, self.considered)
         self.length_so_far += 1
         self.closed = self.closed + stuck.sum(-1, keepdim=True) + complete.sum(-1, keepdim=True)
         ended = stuck_scores.masked_fill(~stuck, -math.inf), new_scores.masked_fill(~complete, -math.inf)
@@ -153,8 +216,8 @@ class _Beams:
         self.kept = None
         self.moved = not self.within or ids.shape[-1] > 1  # one hypothesis per group stays where it is
 
-    def _choose(self, scores: Tensor) -> Sequence[Tensor]:
-        """Choose the best of the scores (B, G or 1, J, V), group after group.
+    def _choose(self, scores: Tensor, log_probs: Tensor | None) -> Sequence[Tensor]:
+        """Choose the best of the scores (B, G or 1, J, V), group after group; `log_probs` are for an observer.
 
         Returns which hypotheses cannot be extended (B, G, J); and for each extension (B, G, L) the slot that it
         extends, its id, the row of that slot, and the new total, −inf if a place is taken or nothing is left.
@@ -164,12 +227,16 @@ class _Beams:
         # How often earlier groups chose each token
         used = scores.new_zeros(count, 1, size) if self.groups > 1 else None
         results = []
+        self.considered = []
         for g in range(self.groups):
             own, before = scores[:, g % apart], self.totals[:, g].unsqueeze(-1)
             open = before > -math.inf
             penalized = own if used is None else own - self.decoding.diversity * used
             largest, ids = largest_in_order(penalized, min(self.left, size))
             values = torch.where(open, largest.double() + before, -math.inf)  # a closed slot may hold NaN
+            if log_probs is not None:
+                sums = torch.where(open, own.gather(-1, ids).double() + before, -math.inf)
+                self.considered.append(Considered(ids, log_probs[:, g % apart].gather(-1, ids), sums))
             best = values.amax(-1)
             self.broken |= best.isnan().any()
             is_stuck = (best == -math.inf) & open.squeeze(-1)

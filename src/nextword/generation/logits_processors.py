@@ -14,6 +14,7 @@ from dataclasses import fields
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.core.errors import RunError, invalid
@@ -242,16 +243,14 @@ class LogitsProcessor:
         self.counts: Tensor | None = None  # (B, V) how often each id was generated, without the preceding ones
         self.preceding = preceding
         self.history = NgramHistory(self.n, preceding) if self.n > 1 else None
-        self.remaining = 0 if end is None else min_tokens  # tokens before the end is allowed
+        self.remaining = [0 if end is None else min_tokens] * len(preceding)  # tokens before the end is allowed
         self.end = end
 
     def scores(self, log_probs: Tensor) -> Tensor:
         """(B, V) → (B, V), in at least single precision."""
         scores = log_probs if log_probs.dtype == torch.float64 else log_probs.float()
         if self.seen is None and (self.penalty != 1 or self.n == 1):
-            self.seen = torch.zeros_like(scores, dtype=torch.bool)
-            for row, ids in enumerate(self.preceding):
-                self.seen[row, list(ids)] = True
+            self.seen = _mark(self.preceding, scores)
         if self.seen is not None and self.penalty != 1:
             scores = penalize_repetition(scores, self.seen, self.penalty)
         if self.seen is not None and self.n == 1:
@@ -264,14 +263,15 @@ class LogitsProcessor:
             if self.added is None:
                 self.added = self._fixed_scores(scores)
             scores = scores + self.added
-        if self.remaining:
+        if any(self.remaining):
             scores = scores.clone()
-            scores[:, self.end] = -math.inf
+            scores[[row for row, count in enumerate(self.remaining) if count], self.end] = -math.inf
         return scores if self.history is None else self.history.forbid_repeats(scores)
 
     def update(self, ids: Tensor) -> None:
         """Record the chosen id of each row (B,)."""
-        self.remaining = max(0, self.remaining - 1)
+        if any(self.remaining):
+            self.remaining = [max(0, count - 1) for count in self.remaining]
         if self.seen is not None:
             self.seen.scatter_(1, ids[:, None].to(self.seen.device), True)
         if self.counts is not None:
@@ -282,12 +282,27 @@ class LogitsProcessor:
 
     def take(self, rows: Tensor) -> None:
         """Continue with these rows, in this order; rows may repeat (beam search)."""
+        if any(self.remaining):
+            self.remaining = [self.remaining[row] for row in rows.tolist()]
+        else:
+            self.remaining = [0] * len(rows)
         if self.seen is not None:
-            self.seen = self.seen.index_select(0, rows)
+            self.seen = self.seen.index_select(0, rows.to(self.seen.device))
         if self.counts is not None:
-            self.counts = self.counts.index_select(0, rows)
+            self.counts = self.counts.index_select(0, rows.to(self.counts.device))
         if self.history is not None:
             self.history.take(rows)
+
+    def join(self, other: LogitsProcessor) -> None:
+        """Append the rows of a processor with the same settings that has not been used yet."""
+        self.remaining += other.remaining
+        self.preceding = [*self.preceding, *other.preceding]
+        if self.seen is not None:
+            self.seen = torch.cat([self.seen, _mark(other.preceding, self.seen)])
+        if self.counts is not None:
+            self.counts = torch.cat([self.counts, self.counts.new_zeros(len(other.preceding), self.counts.shape[1])])
+        if self.history is not None:
+            self.history.join(NgramHistory(self.n, other.preceding))
 
     def _fixed_scores(self, scores: Tensor) -> Tensor:
         """(V,): what is added to every row at every step."""
@@ -298,6 +313,14 @@ class LogitsProcessor:
             added[id] = value
         added[list(self.forbidden)] = -math.inf
         return added
+
+
+def _mark(rows: Sequence[Sequence[int]], like: Tensor) -> Tensor:
+    """(B, V): which ids each row contains."""
+    marked = torch.zeros(len(rows), like.shape[1], dtype=torch.bool, device=like.device)
+    for row, ids in enumerate(rows):
+        marked[row, list(ids)] = True
+    return marked
 
 
 class NgramHistory:
@@ -313,7 +336,7 @@ class NgramHistory:
         self.n = n
         longest = max(map(len, preceding), default=0)
         rows = [[NO_TOKEN] * (longest - len(ids)) + list(ids) for ids in preceding]
-        self.ids = torch.tensor(rows, dtype=torch.long).view(len(rows), longest)  # (R, L)
+        self.ids = torch.tensor(rows, dtype=torch.long).view(len(rows), longest)  # (R, L), padded at the beginning
 
     def forbid_repeats(self, scores: Tensor) -> Tensor:
         """−inf for ids that would complete an n-gram that was there before."""
@@ -331,6 +354,11 @@ class NgramHistory:
 
     def add(self, ids: Tensor) -> None:
         self.ids = torch.cat([self.ids, ids.to(self.ids.device).unsqueeze(1)], 1)
+
+    def join(self, other: NgramHistory) -> None:
+        longest = max(self.ids.shape[1], other.ids.shape[1])
+        parts = [F.pad(ids, (longest - ids.shape[1], 0), value=NO_TOKEN) for ids in (self.ids, other.ids.to(self.ids))]
+        self.ids = torch.cat(parts)
 
     def take(self, rows: Tensor) -> None:
         self.ids = self.ids.index_select(0, rows.to(self.ids.device))

@@ -157,34 +157,19 @@ def make_generator(decoding: Decoding, row: int = 0) -> torch.Generator:
 # ------------------------------------------------------------------------------------------------ token by token
 
 
-class BatchDecoder:
-    """Generate B rows side by side. Consumes the state.
+class TokenChooser:
+    """Choose the next token of B rows with equal settings; each row has a generator of its own.
 
-        while decoder:
-            for id, log_prob in decoder.step(): ...     one token in each row; NO_TOKEN if nothing may be generated
-            decoder.keep([0, 2])                        the others have ended and cost nothing from here on
-
-    Each row has its own generator, so that its text does not depend on its neighbors.
+    So the text of a row does not depend on its neighbors, and rows may come and go (`join`, `take`).
     """
 
     def __init__(
-        self,
-        model: Stepper,
-        last: Tensor,
-        state: State,
-        decoding: Greedy | Sample,
-        rules: LogitsProcessor,
-        generators: Sequence[torch.Generator] | None = None,
-    ):
-        self.model, self.last, self.state, self.decoding, self.rules = model, last, state, decoding, rules
-        self.generators = list(generators or [make_generator(decoding, row) for row in range(len(last))])
+        self, decoding: Greedy | Sample, rules: LogitsProcessor, generators: Sequence[torch.Generator]
+    ) -> None:
+        self.decoding, self.rules, self.generators = decoding, rules, list(generators)
 
-    def __len__(self) -> int:
-        return len(self.last)
-
-    @torch.no_grad()
-    def step(self) -> list[tuple[int, float]]:
-        log_probs, self.state = self.model.step(self.last, self.state)
+    def choose(self, log_probs: Tensor) -> tuple[Tensor, list[tuple[int, float]]]:
+        """(B, V) → the next inputs (B,), and each row's id and log p; NO_TOKEN if nothing may be generated."""
         scores = self.rules.scores(log_probs)
         if log_probs.is_cuda and is_greedy(self.decoding):
             chosen, ids, chosen_log_probs = choose_greedily(scores, log_probs)
@@ -195,8 +180,39 @@ class BatchDecoder:
                 chosen = chosen.clamp(min=0)
             chosen_log_probs = log_probs.gather(1, chosen.unsqueeze(1)).flatten().tolist()
         self.rules.update(chosen)
+        return chosen, list(zip(ids, chosen_log_probs, strict=True))
+
+    def take(self, rows: Sequence[int]) -> None:
+        """Continue with these rows, in this order."""
+        self.generators = [self.generators[row] for row in rows]
+        self.rules.take(torch.tensor(rows, dtype=torch.long))
+
+    def join(self, other: TokenChooser) -> None:
+        """Append the rows of a chooser with equal settings (but for the seed) that has not chosen yet."""
+        self.generators += other.generators
+        self.rules.join(other.rules)
+
+
+class BatchDecoder:
+    """Generate B rows side by side. Consumes the state.
+
+    while decoder:
+        for id, log_prob in decoder.step(): ...     one token in each row; NO_TOKEN if nothing may be generated
+        decoder.keep([0, 2])                        the others have ended and cost nothing from here on
+    """
+
+    def __init__(self, model: Stepper, last: Tensor, state: State, chooser: TokenChooser) -> None:
+        self.model, self.last, self.state, self.chooser = model, last, state, chooser
+
+    def __len__(self) -> int:
+        return len(self.last)
+
+    @torch.no_grad()
+    def step(self) -> list[tuple[int, float]]:
+        log_probs, self.state = self.model.step(self.last, self.state)
+        chosen, tokens = self.chooser.choose(log_probs)
         self.last = chosen.to(self.last)
-        return list(zip(ids, chosen_log_probs, strict=True))
+        return tokens
 
     def keep(self, rows: Sequence[int]) -> None:
         """Continue with these rows only."""
@@ -204,10 +220,9 @@ class BatchDecoder:
             return
         index = torch.tensor(rows, dtype=torch.long, device=self.last.device)
         self.last = self.last[index]
-        self.generators = [self.generators[row] for row in rows]
         if rows:
             self.state = pytree.take(self.state, index)
-            self.rules.take(index)
+            self.chooser.take(rows)
 
 
 def generate_tokens(
@@ -230,10 +245,12 @@ def generate_tokens(
     """
     check_decoding(decoding)  # not in the generator function, which would not run before the first `next`
     rules = LogitsProcessor(decoding, [preceding], forbidden, end, min_tokens)
-    return _stream(BatchDecoder(model, last, state, decoding, rules, [generator] if generator else None))
+    chooser = TokenChooser(decoding, rules, [generator or make_generator(decoding)])
+    return stream_tokens(BatchDecoder(model, last, state, chooser))
 
 
-def _stream(decoder: BatchDecoder) -> Iterator[tuple[int, float]]:
+def stream_tokens(decoder: BatchDecoder) -> Iterator[tuple[int, float]]:
+    """The tokens of a single row, until nothing may be generated."""
     while True:
         (token,) = decoder.step()
         if token[0] == NO_TOKEN:
@@ -266,7 +283,8 @@ def generate_batch(
     check_decoding(decoding)
     count = len(last)
     rules = LogitsProcessor(decoding, preceding or [()] * count, forbidden, end, min_tokens)
-    decoder = BatchDecoder(model, last, state, decoding, rules, generators)
+    generators = generators or [make_generator(decoding, row) for row in range(count)]
+    decoder = BatchDecoder(model, last, state, TokenChooser(decoding, rules, generators))
     texts: list[list[tuple[int, float]]] = [[] for _ in range(count)]
     live = list(range(count))
     for _ in range(length):

@@ -10,7 +10,7 @@ equally long, because they move on together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import replace
 from itertools import groupby
 
@@ -21,16 +21,23 @@ from torch import Tensor
 from nextword.core import pytree
 from nextword.core.errors import invalid
 from nextword.core.protocols import Encoder
-from nextword.core.types import Beam, Contrastive, Decoding, Greedy, Inputs, Piece, State, Stop
-from nextword.generation.beam_search import Hypothesis, beam_search, require_attention
+from nextword.core.types import Beam, Contrastive, Decoding, Greedy, Inputs, Piece, Sample, State, Stop
+from nextword.generation.beam_search import (
+    BeamObserver,
+    Hypothesis,
+    beam_search_steps,
+    exhaust,
+    require_attention,
+)
 from nextword.generation.logits_processors import LogitsProcessor, check_decoding
 from nextword.generation.sampling import (
     NO_TOKEN,
     BatchDecoder,
+    TokenChooser,
     contrastive_search,
-    generate_tokens,
     make_generator,
     require_hidden_states,
+    stream_tokens,
     vectors,
 )
 from nextword.generation.stopping import Stopper
@@ -63,11 +70,7 @@ class GenerationMixin(TextModel):
         overflow   what to do with a prompt that is longer than the window: "slide" reads all of it, as scoring does,
                    and continues from its last part; "error" refuses it
         """
-        self.require("generate")
-        decoding = self._check_decoding(decoding)
-        text = _TextBuilder(self.tokenizer, stop, self.end)
-        ids = self._encode_prompts([prompt], overflow)[0]
-        return Generation(self._finish_stream(self._stream(ids, decoding, text), prompt))
+        return Generation(self.stream(self.begin(prompt, decoding, stop, overflow)))
 
     def generate_many(
         self, prompts: Sequence[str], decoding: Decoding = Greedy(), stop: Stop = Stop(), overflow: str = "slide"
@@ -79,37 +82,34 @@ class GenerationMixin(TextModel):
         """
         self.require("generate")
         decoding = self._check_decoding(decoding)
-        texts = [_TextBuilder(self.tokenizer, stop, self.end) for _ in prompts]
         prompt_ids = self._encode_prompts(prompts, overflow)
-        pieces: list[list[Piece]] = [[] for _ in prompts]
+        texts = [
+            self._begin(prompt, ids, decoding, stop, row)
+            for row, (prompt, ids) in enumerate(zip(prompts, prompt_ids, strict=True))
+        ]
         if isinstance(decoding, Contrastive):
-            pieces = [list(self._stream(ids, decoding, text)) for ids, text in zip(prompt_ids, texts, strict=True)]
-            return [self._finish_pieces(own, prompt) for own, prompt in zip(pieces, prompts, strict=True)]
-        for text, ids in zip(texts, prompt_ids, strict=True):
-            text.start_after(self._preceding(ids))
-        for group in self._group_rows([len(ids) for ids in prompt_ids], stop.max_tokens) if stop.max_tokens else ():
-            rows = [prompt_ids[i] for i in group]
-            if isinstance(decoding, Beam):
-                for i, best in zip(group, self._beam_search(rows, decoding, stop), strict=True):
-                    while not texts[i].stopper.reason:
-                        pieces[i].append(texts[i].add(*next(best, (NO_TOKEN, 0.0))))
-                continue
-            rules = LogitsProcessor(
-                decoding,
-                list(map(self._preceding, rows)),
-                self._forbidden_ids(),
-                end=self.end,
-                min_tokens=_min_tokens(stop),
-            )
-            generators = [make_generator(decoding, i) for i in group]
-            decoder = BatchDecoder(self.network, *self._read_prompts(rows), decoding, rules, generators)
+            pieces = [list(self._add_pieces(text, self._tokens(text))) for text in texts]
+        elif isinstance(decoding, Beam):
+            pieces = exhaust(self._search(texts))
+        else:
+            pieces = self._generate_rows(texts)
+        return [self._finish_pieces(own, prompt) for own, prompt in zip(pieces, prompts, strict=True)]
+
+    def _generate_rows(self, texts: Sequence[Continuation]) -> list[list[Piece]]:
+        """The pieces of texts with equal settings, whose tokens are chosen one after the other."""
+        pieces: list[list[Piece]] = [[] for _ in texts]
+        for group in self._group_texts(texts):
+            chooser = texts[group[0]].make_chooser()
+            for i in group[1:]:
+                chooser.join(texts[i].make_chooser())
+            decoder = BatchDecoder(self.network, *self._read_prompts([texts[i].ids for i in group]), chooser)
             while group:
                 for i, (id, log_prob) in zip(group, decoder.step(), strict=True):
                     pieces[i].append(texts[i].add(id, log_prob))
-                active = [row for row, i in enumerate(group) if not texts[i].stopper.reason]
+                active = [row for row, i in enumerate(group) if not texts[i].reason]
                 decoder.keep(active)
                 group = [group[row] for row in active]
-        return [self._finish_pieces(own, prompt) for own, prompt in zip(pieces, prompts, strict=True)]
+        return pieces
 
     def n_best_many(
         self,
@@ -118,8 +118,12 @@ class GenerationMixin(TextModel):
         stop: Stop = Stop(),
         n: int | None = None,
         overflow: str = "slide",
+        observer: BeamObserver | None = None,
     ) -> list[list[Candidate]]:
-        """The n best continuations of each prompt (default: the beam's width), best first."""
+        """The n best continuations of each prompt (default: the beam's width), best first.
+
+        An `observer` sees every step of the search; searches are numbered within a batch, so give it one prompt.
+        """
         self.require("generate")
         if not isinstance(decoding, Beam):
             raise invalid("decoding", decoding, "must be a Beam: n_best needs beam search.")
@@ -133,7 +137,7 @@ class GenerationMixin(TextModel):
         candidates: list[list[Candidate]] = [[] for _ in prompts]
         for group in self._group_rows([len(ids) for ids in prompt_ids], stop.max_tokens):
             rows = [prompt_ids[i] for i in group]
-            for i, best in zip(group, self._find_hypotheses(rows, beam, stop, n), strict=True):
+            for i, best in zip(group, self._find_hypotheses(rows, beam, stop, n, observer), strict=True):
                 candidates[i] = [
                     self._make_candidate(prompts[i], prompt_ids[i], hypothesis, stop) for hypothesis in best
                 ]
@@ -146,52 +150,130 @@ class GenerationMixin(TextModel):
         """
         return self._overflow(len(self.tokenizer.encode(prompt)))
 
+    # -------------------------------------------------------------------------------------------- texts in progress
+
+    def begin(
+        self,
+        prompt: str | Sequence[int] = "",
+        decoding: Decoding = Greedy(),
+        stop: Stop = Stop(),
+        overflow: str = "slide",
+    ) -> Continuation:
+        """A text that continues a prompt, of which nothing is generated yet. The prompt is a text, or its ids.
+
+        Whoever advances texts step by step, as a server does, gets what `generate` returns. The methods below do so.
+        """
+        self.require("generate")
+        decoding = self._check_decoding(decoding)
+        if isinstance(prompt, str):
+            return self._begin(prompt, self._encode_prompts([prompt], overflow)[0], decoding, stop)
+        if self.is_seq2seq:
+            raise invalid("prompt", tuple(prompt[:8]), "must be a text for a sequence-to-sequence model.")
+        ids = list(prompt)
+        if ids and not 0 <= min(ids) <= max(ids) < len(self.tokenizer):
+            raise invalid("prompt", tuple(ids[:8]), f"must consist of ids from 0 to {len(self.tokenizer) - 1}.")
+        self._check_overflow(ids, overflow, f"{ids[:8]}")
+        return self._begin("", ids, decoding, stop)
+
+    def read(self, texts: Sequence[Continuation]) -> tuple[Tensor, State]:
+        """Read the prompts of texts that `group_texts` put together: the tokens to feed next (B,), and the state."""
+        return self._read_prompts([text.ids for text in texts])
+
+    def group_texts(self, texts: Sequence[Continuation]) -> list[list[Continuation]]:
+        """Texts that can be generated side by side, in groups."""
+        return [[texts[i] for i in group] for group in self._group_texts(texts)]
+
+    @torch.no_grad()
+    def read_chunk(self, last: Tensor, ids: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read more of prompts (B, T): from the tokens to feed next, and the state before them, to those after it."""
+        network, is_encoder = self.network, isinstance(self.network, Encoder)
+        chunk = torch.cat([last.unsqueeze(1), ids], 1)
+        if is_encoder:  # without computing probabilities that nobody needs
+            # `encode` of a bidirectional network would also read what is to come
+            read = network.hidden if network.is_bidirectional else network.encode
+            _, state = read(Inputs(chunk[:, :-1]), state)
+        else:
+            lengths = torch.full((len(chunk),), chunk.shape[1], device=chunk.device)
+            _, state = network.score(chunk, lengths, state)
+        return chunk[:, -1], state
+
+    def stream(self, text: Continuation) -> Iterator[Piece]:
+        """Generate a text piece by piece."""
+        ids: list[int] = []
+        for piece in self._add_pieces(text, self._tokens(text)):
+            ids += piece.ids
+            yield self.finish_piece(piece, ids, text.prompt)
+
+    def search(self, texts: Sequence[Continuation]) -> Generator[None, None, list[list[Piece]]]:
+        """Beam search for texts with equal settings, pausing between steps; it returns the pieces of each text."""
+        pieces = yield from self._search(texts)
+        return [self._finish_pieces(own, text.prompt) for own, text in zip(pieces, texts, strict=True)]
+
+    def finish_piece(self, piece: Piece, ids: Sequence[int], prompt: str) -> Piece:
+        """The piece as it is shown; `ids` are all generated so far, its own included."""
+        return piece
+
     # -------------------------------------------------------------------------------------------- decoding
 
-    def _stream(self, ids: list[int], decoding: Decoding, text: _TextBuilder) -> Iterator[Piece]:
-        preceding = self._preceding(ids)
-        text.start_after(preceding)
-        tokens: Iterator[tuple[int, float]]
-        forbidden, min_tokens = self._forbidden_ids(), _min_tokens(text.stopper.stop)
-        if isinstance(decoding, Beam):
-            tokens = self._beam_search([ids], decoding, text.stopper.stop)[0]
-        elif isinstance(decoding, Contrastive):
-            last, state, memory = self._read_with_memory(ids)
-            tokens = contrastive_search(
-                self.network,
-                last,
-                state,
-                decoding,
-                before=memory,
-                preceding=preceding,
-                forbidden=forbidden,
-                end=self.end,
-                min_tokens=min_tokens,
-            )
-        else:
-            last, state = self._read_prompts([ids])
-            tokens = generate_tokens(
-                self.network,
-                last,
-                state,
-                decoding,
-                preceding=preceding,
-                forbidden=forbidden,
-                end=self.end,
-                min_tokens=min_tokens,
-            )
-        while not text.stopper.reason:
+    def _begin(self, prompt: str, ids: list[int], decoding: Decoding, stop: Stop, row: int = 0) -> Continuation:
+        forbidden = self._forbidden_ids()
+        return Continuation(self.tokenizer, prompt, ids, self._preceding(ids), decoding, stop, forbidden, self.end, row)
+
+    def _add_pieces(self, text: Continuation, tokens: Iterator[tuple[int, float]]) -> Iterator[Piece]:
+        while not text.reason:
             yield text.add(*next(tokens, (NO_TOKEN, 0.0)))
 
-    def _beam_search(self, rows: list[list[int]], decoding: Beam, stop: Stop) -> list[Iterator[tuple[int, float]]]:
-        """The ids and log probabilities of each row's best continuation."""
-        best = [hypotheses[0] for hypotheses in self._find_hypotheses(rows, decoding, stop, 1)]
-        return [zip(hypothesis.ids, hypothesis.log_probs, strict=True) for hypothesis in best]
+    def _tokens(self, text: Continuation) -> Iterator[tuple[int, float]]:
+        """The ids and log probabilities of a text."""
+        if isinstance(text.decoding, Beam):
+            hypotheses = exhaust(self._hypotheses_in_steps([text.ids], text.decoding, text.stop, 1))[0]
+            yield from zip(hypotheses[0].ids, hypotheses[0].log_probs, strict=True)
+        elif isinstance(text.decoding, Contrastive):
+            last, state, memory = self._read_with_memory(text.ids)
+            yield from contrastive_search(
+                self.network,
+                last,
+                state,
+                text.decoding,
+                before=memory,
+                preceding=text.preceding,
+                forbidden=text.forbidden,
+                end=self.end,
+                min_tokens=text.min_tokens,
+            )
+        else:
+            yield from stream_tokens(BatchDecoder(self.network, *self.read([text]), text.make_chooser()))
 
-    def _find_hypotheses(self, rows: list[list[int]], decoding: Beam, stop: Stop, n: int) -> list[list[Hypothesis]]:
+    def _search(self, texts: Sequence[Continuation]) -> Generator[None, None, list[list[Piece]]]:
+        """The pieces of each text's best continuation, before they are finished."""
+        pieces: list[list[Piece]] = [[] for _ in texts]
+        for group in self._group_texts(texts):
+            rows, first = [texts[i].ids for i in group], texts[group[0]]
+            assert isinstance(first.decoding, Beam)
+            best = yield from self._hypotheses_in_steps(rows, first.decoding, first.stop, 1)
+            for i, (hypothesis, *_) in zip(group, best, strict=True):
+                tokens = zip(hypothesis.ids, hypothesis.log_probs, strict=True)
+                pieces[i] = list(self._add_pieces(texts[i], tokens))
+        return pieces
+
+    def _group_texts(self, texts: Sequence[Continuation]) -> Iterator[list[int]]:
+        """The indices of texts that are generated together, without those that are over."""
+        numbers = [i for i, text in enumerate(texts) if not text.reason]
+        longest = max((texts[i].stop.max_tokens for i in numbers), default=0)
+        for group in self._group_rows([len(texts[i].ids) for i in numbers], longest):
+            yield [numbers[i] for i in group]
+
+    def _find_hypotheses(
+        self, rows: list[list[int]], decoding: Beam, stop: Stop, n: int, observer: BeamObserver | None = None
+    ) -> list[list[Hypothesis]]:
         """The n best continuations of each row."""
+        return exhaust(self._hypotheses_in_steps(rows, decoding, stop, n, observer))
+
+    def _hypotheses_in_steps(
+        self, rows: list[list[int]], decoding: Beam, stop: Stop, n: int, observer: BeamObserver | None = None
+    ) -> Generator[None, None, list[list[Hypothesis]]]:
         last, state = self._read_prompts(rows)
-        return beam_search(
+        return beam_search_steps(
             self.network,
             last,
             state,
@@ -201,23 +283,21 @@ class GenerationMixin(TextModel):
             n=n,
             preceding=list(map(self._preceding, rows)),
             forbidden=self._forbidden_ids(),
-            min_tokens=_min_tokens(stop),
+            min_tokens=min_tokens(stop),
+            observer=observer,
         )
 
     def _make_candidate(self, prompt: str, prompt_ids: list[int], hypothesis: Hypothesis, stop: Stop) -> Candidate:
         """A hypothesis as text; a stop string may end it before its last token."""
-        text = _TextBuilder(self.tokenizer, stop, self.end)
-        text.start_after(self._preceding(prompt_ids))
-        tokens, pieces = zip(hypothesis.ids, hypothesis.log_probs, strict=True), []
-        while not text.stopper.reason:
-            pieces.append(text.add(*next(tokens, (NO_TOKEN, 0.0))))
+        text = self._begin(prompt, prompt_ids, Greedy(), stop)
+        pieces = list(self._add_pieces(text, zip(hypothesis.ids, hypothesis.log_probs, strict=True)))
         text_out = "".join(piece.text for piece in self._finish_pieces(pieces, prompt))
         return Candidate(
             text_out.lstrip() if self.is_seq2seq else text_out,
             hypothesis.score,
             sum(piece.log_prob for piece in pieces),
             tuple(id for piece in pieces for id in piece.ids),
-            hypothesis.complete or text.stopper.reason == "stop",
+            hypothesis.complete or text.reason == "stop",
         )
 
     # -------------------------------------------------------------------------------------------- settings
@@ -251,10 +331,6 @@ class GenerationMixin(TextModel):
             raise invalid("bias", token, f"must be one token, with the space before it, or an id. It is {spelled}.")
         return ids[0]
 
-    def _finish_stream(self, pieces: Iterator[Piece], prompt: str) -> Iterator[Piece]:
-        """Change the pieces of a generated text, one at a time."""
-        return pieces
-
     def _finish_pieces(self, pieces: list[Piece], prompt: str) -> list[Piece]:
         """Change the pieces of a generated text, when all of them are known."""
         return pieces
@@ -276,10 +352,15 @@ class GenerationMixin(TextModel):
             raise invalid("overflow", overflow, f"must be {' or '.join(OVERFLOW)}.")
         prompt_ids = [encoding.ids.tolist() for encoding in self.tokenizer.encode_batch(list(prompts))]
         for prompt, ids in zip(prompts, prompt_ids, strict=True):
-            if overflow == "error" and self._overflow(len(ids)):
-                problem = f"has {len(ids):,} tokens, but the window has room for {self.network.window - 1:,}."
-                raise invalid("prompt", prompt[:30], f"{problem} Shorten it, or use overflow = 'slide'.")
+            self._check_overflow(ids, overflow, prompt[:30])
         return prompt_ids
+
+    def _check_overflow(self, ids: Sequence[int], overflow: str, shown: str) -> None:
+        if overflow not in OVERFLOW:
+            raise invalid("overflow", overflow, f"must be {' or '.join(OVERFLOW)}.")
+        if overflow == "error" and self._overflow(len(ids)):
+            problem = f"has {len(ids):,} tokens, but the window has room for {self.network.window - 1:,}."
+            raise invalid("prompt", shown, f"{problem} Shorten it, or use overflow = 'slide'.")
 
     def _overflow(self, length: int) -> int:
         if not self.network.has_sliding_window:
@@ -327,19 +408,10 @@ class GenerationMixin(TextModel):
         return torch.cat([last for last, _ in parts])[back], pytree.take(state, back)
 
     def _read_equally_long(self, rows: Sequence[Sequence[int]]) -> tuple[Tensor, State]:
-        network, is_encoder = self.network, isinstance(self.network, Encoder)
-        last, state = network.start(len(rows))
+        last, state = self.network.start(len(rows))
         ids = torch.tensor(rows, dtype=torch.long, device=last.device).view(len(rows), -1)
-        for at in range(0, ids.shape[1], network.chunk):
-            chunk = torch.cat([last.unsqueeze(1), ids[:, at : at + network.chunk]], 1)
-            if is_encoder:  # without computing probabilities that nobody needs
-                # `encode` of a bidirectional network would also read what is to come
-                read = network.hidden if network.is_bidirectional else network.encode
-                _, state = read(Inputs(chunk[:, :-1]), state)
-            else:
-                lengths = torch.full((len(rows),), chunk.shape[1], device=chunk.device)
-                _, state = network.score(chunk, lengths, state)
-            last = chunk[:, -1]
+        for at in range(0, ids.shape[1], self.network.chunk):
+            last, state = self.read_chunk(last, ids[:, at : at + self.network.chunk], state)
         return last, state
 
     @torch.no_grad()
@@ -354,25 +426,52 @@ class GenerationMixin(TextModel):
         return row[-1:], state, torch.cat(memory) if memory else None
 
 
-def _min_tokens(stop: Stop) -> int:
+def min_tokens(stop: Stop) -> int:
     """Tokens before the end token is allowed; it always is if it does not end the text."""
     return stop.min_tokens if stop.at_end else 0
 
 
-class _TextBuilder:
-    """One generated text: from ids to pieces of text, until it is time to stop."""
+class Continuation:
+    """One text that is generated: its prompt, its settings, and from ids to pieces, until it is time to stop.
 
-    def __init__(self, tokenizer: Tokenizer, stop: Stop, end: int | None) -> None:
-        self.tokenizer, self.stopper, self.end = tokenizer, Stopper(stop), end
-        self.decoder = Decoder(tokenizer)
+    text = lm.begin("The cat", Sample(seed=1))
+    last, state = lm.read([text])                        then, until there is a `text.reason`:
+    log_probs, state = lm.network.step(last, state)
+    last, [(id, log_prob)] = chooser.choose(log_probs)   chooser = text.make_chooser()
+    piece = text.add(id, log_prob)
+    """
 
-    def start_after(self, ids: Sequence[int]) -> None:
-        self.decoder = Decoder(self.tokenizer, after=ids)
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        prompt: str,
+        ids: list[int],  # of the prompt
+        preceding: Sequence[int],  # those that count as generated before
+        decoding: Decoding,
+        stop: Stop,
+        forbidden: Sequence[int],
+        end: int | None,
+        row: int = 0,  # added to the seed
+    ) -> None:
+        self.prompt, self.ids, self.preceding, self.decoding, self.stop = prompt, ids, preceding, decoding, stop
+        self.forbidden, self.end, self.row, self.min_tokens = forbidden, end, row, min_tokens(stop)
+        self._stopper, self._decoder = Stopper(stop), Decoder(tokenizer, after=preceding)
+
+    @property
+    def reason(self) -> str | None:
+        """Why the text is over: "length", "end" or "stop"; None: it is not."""
+        return self._stopper.reason
+
+    def make_chooser(self) -> TokenChooser:
+        """What chooses the tokens of this text, greedily or by sampling."""
+        assert isinstance(self.decoding, (Greedy, Sample))
+        rules = LogitsProcessor(self.decoding, [self.preceding], self.forbidden, self.end, self.min_tokens)
+        return TokenChooser(self.decoding, rules, [make_generator(self.decoding, self.row)])
 
     def add(self, id: int, log_prob: float) -> Piece:
         """The piece that one more token makes. NO_TOKEN: the rules allow no further token, so the text ends."""
         if id == NO_TOKEN:  # an unfinished character is dropped
-            return Piece(self.stopper.close(), (), 0.0, self.stopper.reason)
+            return Piece(self._stopper.close(), (), 0.0, self.reason)
         is_end = id == self.end
-        text = self.stopper.feed("" if is_end else self.decoder.push(id), ended=is_end)
-        return Piece(text, (id,), log_prob, self.stopper.reason)
+        text = self._stopper.feed("" if is_end else self._decoder.push(id), ended=is_end)
+        return Piece(text, (id,), log_prob, self.reason)

@@ -166,20 +166,17 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         """Whether source words replace unknown words."""
         return self.has_attention and self._unknown is not None
 
-    def _finish_stream(self, pieces: Iterator[Piece], prompt: str) -> Iterator[Piece]:
-        ids: list[int] = []
-        for piece in pieces:
-            ids += piece.ids
-            # The rest is not known yet, so each unknown word costs a look at the attention of its own.
-            yield self._copy_words([piece], prompt, ids)[0] if self._copies and self._unknown in piece.ids else piece
+    def finish_piece(self, piece: Piece, ids: Sequence[int], prompt: str) -> Piece:
+        # The rest is not known yet, so each unknown word costs a look at the attention of its own.
+        return self._copy_words([piece], prompt, ids)[0] if self._copies and self._unknown in piece.ids else piece
 
     def _finish_pieces(self, pieces: list[Piece], prompt: str) -> list[Piece]:
         return self._copy_words(pieces, prompt) if self._copies else pieces
 
     @torch.no_grad()
-    def _copy_words(self, pieces: list[Piece], source: str, ids: list[int] | None = None) -> list[Piece]:
+    def _copy_words(self, pieces: list[Piece], source: str, ids: Sequence[int] | None = None) -> list[Piece]:
         """Replace unknown words by source words. `ids`: all tokens up to the last piece, if pieces are missing."""
-        ids = ids or [id for piece in pieces for id in piece.ids]
+        ids = list(ids or [id for piece in pieces for id in piece.ids])
         encoding = self.tokenizer.encode(source)
         if self._unknown not in ids or not len(encoding):
             return pieces
