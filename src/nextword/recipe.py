@@ -25,7 +25,8 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import InvalidSetting, MissingFile, UnknownName, invalid, unknown
+from nextword.core.errors import DataError, InvalidSetting, MissingFile, UnknownName, invalid, unknown
+from nextword.core.io import path_exists, read_toml
 from nextword.models import model_class
 
 RECIPES = Path(str(resources.files("nextword"))) / "recipes"
@@ -170,7 +171,7 @@ def parse_recipe(tables: Mapping[str, Any], name: str, changes: Iterable[str] = 
 
 def _find_file(name: str) -> Path:
     if name.endswith(".toml"):
-        if not Path(name).is_file():
+        if not path_exists(name):
             raise MissingFile(f"There is no recipe file {name}. `nextword papers` lists built-in ones.", path=name)
         return Path(name)
     known = recipe_names()
@@ -190,9 +191,9 @@ def _read_tables(path: Path, children: tuple[Path, ...] = ()) -> dict[str, Any]:
         circle = " → ".join(map(str, (*children, path.resolve())))
         raise InvalidSetting(f"Recipes extend each other in a circle: {circle}. Remove one `extends`.", key="extends")
     try:
-        tables = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as problem:
-        raise InvalidSetting(f"{path} is not valid TOML: {problem}.", key=str(path)) from None
+        tables = read_toml(path)
+    except DataError as problem:
+        raise InvalidSetting(str(problem), key=str(path)) from None
     if "extends" in tables:
         parent = _read_tables(_find_file(str(tables.pop("extends"))), (*children, path.resolve()))
         parent.pop("measured", None)  # results belong to the recipe that was run
@@ -281,7 +282,7 @@ def _apply_change(tables: dict[str, Any], change: str) -> None:
         raise InvalidSetting(f"--set {change}: expected KEY=VALUE, for example phase.0.epochs=3.", key=change)
     try:
         value = tomllib.loads(f"x = {text}")["x"]
-    except tomllib.TOMLDecodeError:
+    except (ValueError, RecursionError):
         value = text  # a bare word is a string
     *path, last = key.strip().split(".")
     if path[:2] == ["phase", "*"]:

@@ -3,7 +3,7 @@
     prepared/<key>/  ids.bin        every id, in the smallest unsigned type that holds the vocabulary
                      marks.bin      one byte per id: does a word, a sentence, a document begin here?
                      documents.bin  per document: first id, and the number of bytes, words and lines of its text
-                     stream.json    what it is, and the totals
+                     stream.json    what it is, the totals, and the checksums of the files and of itself
 
 Each document is its ids followed by the tokenizer's end id, if it has one. The key is a hash of the corpus, the split
 and the tokenizer, so that ids are never read with the wrong vocabulary. The folder appears completely or not at all.
@@ -15,25 +15,30 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 
-from nextword.core.errors import DataError, NextwordError, explain_write_errors
-from nextword.core.io import cache_folder
+from nextword.core.errors import DataError, MissingFile, NextwordError, bad_data, explain_write_errors
+from nextword.core.io import cache_folder, read_json, remembered
 from nextword.core.scratch import scratch_folder
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
+from nextword.data.files import hash_content
 from nextword.data.segmentation import sentence_starts, split_passages
 from nextword.tokenizers.alignment import spaces
 from nextword.tokenizers.base import Tokenizer
 
 WORD, SENTENCE, DOCUMENT = 1, 2, 4  # bits of a mark
-VERSION = 1  # of the folder; part of the key
+VERSION = 2  # of the folder; part of the key
+FILES = ("ids.bin", "marks.bin", "documents.bin")
+ABOUT = {"version": int, "type": str, "tokens": int, "documents": int, "bytes": int, "words": int, "lines": int}
+ABOUT |= {"tokenizer": str, "checksums": dict, "seal": str}
 BATCH = 2 << 20  # characters tokenized at once: bounds memory, but keeps every core busy
 LONG = 256 << 10  # characters: a longer document is tokenized in passages
 
@@ -100,6 +105,9 @@ class Stream:
         return Stream(ids, marks, np.array([counts], ROW), *counts[1:])
 
 
+ID_TYPES = tuple(np.dtype(kind).str for kind in (np.uint8, np.uint16, np.uint32))
+
+
 def id_type(size: int) -> type[np.unsignedinteger]:
     """The smallest unsigned type that holds ids below `size`."""
     for kind in (np.uint8, np.uint16):
@@ -127,6 +135,8 @@ def prepare(corpus: Corpus, split: str, tokenizer: Tokenizer, *, progress: Progr
         folder.parent.mkdir(parents=True, exist_ok=True)
         with scratch_folder(folder.parent) as part:
             _write(part, corpus, split, tokenizer, hashed, progress)
+            if corpus.compute_fingerprint() != corpus.fingerprint:
+                raise bad_data(corpus.name, "it changed while it was read. Wait until it is complete, and try again.")
             _publish(part, folder)
     return open_stream(folder)
 
@@ -144,11 +154,11 @@ def open_stream(folder: str | Path) -> Stream:
     """Open a prepared folder; an error if it is damaged or of another version."""
     folder = Path(folder)
     try:
-        about = json.loads((folder / "stream.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        about = read_json(folder / "stream.json", ABOUT, remedy="Delete the folder.")
+    except MissingFile:
         raise DataError(f"{folder} is not a prepared text: it has no stream.json. Delete it.", path=folder) from None
-    if about.get("version") != VERSION:
-        raise DataError(f"{folder} has version {about.get('version')}, expected {VERSION}. Delete it.", path=folder)
+    if about["version"] != VERSION or about["seal"] != _seal(about) or about["type"] not in ID_TYPES:
+        raise DataError(f"{folder} is damaged or of another version. Delete it.", path=folder)
     arrays: list[np.ndarray] = []
     for name, kind, count in (
         ("ids.bin", np.dtype(about["type"]), about["tokens"]),
@@ -158,6 +168,8 @@ def open_stream(folder: str | Path) -> Stream:
         file = folder / name
         if not file.exists() or file.stat().st_size != count * kind.itemsize:
             raise DataError(f"{file} is damaged: expected {count * kind.itemsize} bytes. Delete {folder}.", path=file)
+        if remembered(file, "blake2b", partial(_checksum, file)) != about["checksums"].get(name):
+            raise DataError(f"{file} is damaged: its checksum differs. Delete {folder}.", path=file)
         arrays.append(np.memmap(file, kind, mode="r", shape=(count,)))
     ids, marks, documents = arrays
     return Stream(ids, marks, documents, about["bytes"], about["words"], about["lines"], about["tokenizer"], folder)
@@ -198,8 +210,22 @@ def _write(
         "bytes": writer.bytes,
         "words": writer.words,
         "lines": writer.lines,
+        "checksums": {name: _checksum(part / name) for name in FILES},
     }
+    about["seal"] = _seal(about)
     (part / "stream.json").write_text(json.dumps(about, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _checksum(file: Path) -> str:
+    hasher = blake2b(digest_size=16)
+    hash_content(hasher, file)
+    return hasher.hexdigest()
+
+
+def _seal(about: Mapping[str, Any]) -> str:
+    """The checksum of what stream.json says."""
+    content = {key: value for key, value in about.items() if key != "seal"}
+    return blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:

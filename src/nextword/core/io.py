@@ -3,7 +3,7 @@
 - Atomic writes: a file appears under its name only when it is complete.
 - Compressed files (.gz, .bz2, .xz, .zst): recognized by their first bytes when read, by their suffix when written.
 - Memory: what was computed about a large file is remembered until the file changes.
-- JSON: one reader for every JSON file and line, with limits, that names the file and the place of a mistake.
+- JSON and TOML: one reader for every file and line, with limits, that names the file and the place of a mistake.
 - Infinite numbers: a model may give a text probability 0 (maximum likelihood does), which costs ∞ nats. In memory that
   is math.inf. JSON has no infinity, so files hold null, and the count of `impossible` tokens next to it says what it
   means.
@@ -20,8 +20,10 @@ import math
 import os
 import re
 import shutil
+import stat
 import sys
 import time
+import tomllib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -126,20 +128,56 @@ def write_atomically(path: Path) -> Iterator[IO[bytes]]:
         unfinished.replace(path)
 
 
+def open_file(path: Path) -> io.BufferedReader:
+    """Open a file to read its bytes. Raises MissingFile if it is missing, unreadable, a folder, a pipe or a device.
+
+    Files are read more than once, which a pipe does not allow, and opening one that nobody writes to waits forever.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (OSError, ValueError) as error:  # ValueError: a zero character
+        problem = error.strerror if isinstance(error, OSError) else str(error)
+        raise MissingFile(f"Cannot read {path}: {problem}. Check the path and its permissions.", path=path) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        what = "it is a folder" if path.is_dir() else "it is a pipe or a device, and files are read more than once"
+        raise MissingFile(f"Cannot read {path}: {what}. Give a file, or - for standard input.", path=path)
+    return open(handle, "rb")
+
+
+def user_path(name: str | Path) -> Path:
+    """The path that somebody names, with ~ for the home folder. Raises MissingFile if no file can have this name."""
+    try:
+        path = Path(name).expanduser()
+        path.exists()
+    except (OSError, RuntimeError) as error:  # RuntimeError: ~ and no such user
+        problem = error.strerror if isinstance(error, OSError) else str(error)
+        raise MissingFile(f"Cannot read {str(name)[:200]}: {problem}. Check the path.", path=name) from None
+    return path
+
+
+def path_exists(name: str | Path) -> bool:
+    """Whether this names a file or folder. A name that the system cannot have, such as a very long one, does not."""
+    try:
+        return user_path(name).exists()
+    except MissingFile:
+        return False
+
+
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 class DecompressedFile:
-    """The decompressed bytes of a file, with the position in the compressed file for progress bars."""
+    """The decompressed bytes of a file, with the position in the compressed file for progress bars.
+
+    A file that is truncated, or that changes before its end has been read, is a DataError.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        try:
-            self.raw = path.open("rb")
-        except OSError as error:
-            problem = f"Cannot read {path}: {error.strerror}. Check the path and its permissions."
-            raise MissingFile(problem, path=path) from None
-        self.size = os.fstat(self.raw.fileno()).st_size  # of the compressed file
+        self.raw = open_file(path)
+        self._version = _version(os.fstat(self.raw.fileno()))
+        self.size = self._version[0]  # of the compressed file
         start = self.raw.read(8)
         self.raw.seek(0)
         kind = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
@@ -159,21 +197,37 @@ class DecompressedFile:
         try:
             yield from self.stream
         except self._errors as error:
-            raise damaged_error(self.path, error) from None
+            raise self._explain(error) from None
+        self._require_unchanged()
 
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes; none at the end of the file."""
         try:
-            return self.stream.read(size)
+            block = self.stream.read(size)
         except self._errors as error:
-            raise damaged_error(self.path, error) from None
+            raise self._explain(error) from None
+        if not block:
+            self._require_unchanged()
+        return block
 
     def read_into(self, buffer: memoryview) -> int:
         """Fill the buffer from the front; return the number of bytes read, 0 at the end of the file."""
         try:
-            return cast(io.BufferedReader, self.stream).readinto(buffer)
+            size = cast(io.BufferedReader, self.stream).readinto(buffer)
         except self._errors as error:
-            raise damaged_error(self.path, error) from None
+            raise self._explain(error) from None
+        if not size:
+            self._require_unchanged()
+        return size
+
+    def _explain(self, error: Exception) -> DataError:
+        self._require_unchanged()
+        return damaged_error(self.path, error)
+
+    def _require_unchanged(self) -> None:
+        size, modified, _ = _version(os.fstat(self.raw.fileno()))
+        if [size, modified] != self._version[:2]:
+            raise bad_data(self.path, "it changed while it was read. Wait until it is complete, then try again.")
 
     def position(self) -> int:
         """Return how many bytes of the compressed file have been read."""
@@ -196,9 +250,44 @@ def _decompress(raw: IO[bytes], kind: str, path: Path) -> IO[bytes]:
     if kind == ".xz":
         return cast(IO[bytes], lzma.LZMAFile(raw))
     if kind == ".zst":
-        decompressor = _zstandard(path).ZstdDecompressor()
-        return cast(IO[bytes], io.BufferedReader(decompressor.stream_reader(raw, read_across_frames=True)))
+        return cast(IO[bytes], io.BufferedReader(_ZstdFile(raw, path), 1 << 17))
     return raw
+
+
+class _ZstdFile(io.RawIOBase):
+    """The decompressed bytes of all frames of a .zst file; EOFError if the last frame is cut short.
+
+    The reader of the package zstandard takes the end of the file for the end of the frame.
+    """
+
+    BLOCK = 8 << 10  # bytes to decompress at once. Each can become 32 kB, so this bounds the memory to 256 MB.
+
+    def __init__(self, raw: IO[bytes], path: Path) -> None:
+        self._raw, self._decompressor = raw, _zstandard(path).ZstdDecompressor()
+        self._frame = self._decompressor.decompressobj()
+        self._is_inside = False  # of a frame
+        self._ready = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._ready:
+            compressed = self._frame.unused_data if self._frame.eof else b""
+            if self._frame.eof:
+                self._frame, self._is_inside = self._decompressor.decompressobj(), False
+            compressed = compressed or self._raw.read(self.BLOCK)
+            if not compressed and self._is_inside:
+                raise EOFError("the last frame is incomplete")
+            if not compressed:
+                return 0
+            self._is_inside = True
+            self._ready = memoryview(self._frame.decompress(compressed))
+            if self._frame.eof and not self._frame.unused_data:
+                self._frame, self._is_inside = self._decompressor.decompressobj(), False
+        size = min(len(buffer), len(self._ready))
+        buffer[:size], self._ready = self._ready[:size], self._ready[size:]
+        return size
 
 
 def _compress(raw: IO[bytes], kind: str, path: Path) -> AbstractContextManager[IO[bytes]]:
@@ -245,18 +334,20 @@ def read_json(path: Path, types: Types | None = None, remedy: str = "Restore it 
     Raises MissingFile if the file cannot be read, and DataError with its path and line if its content is not as
     described in `parse_json`, is no object, or lacks a key of `types`. `remedy` ends the message.
     """
-    try:
-        if path.exists() and not path.is_file():  # reading a pipe could wait forever
-            raise MissingFile(f"{path} is not a file. {remedy}", path=path)
-        with path.open("rb") as file:
-            raw = file.read(MAX_JSON_BYTES + 1)
-    except OSError as error:
-        raise MissingFile(f"Cannot read {path}: {error.strerror}. {remedy}", path=path) from None
-    content = parse_json(raw, path, remedy=remedy)
+    content = parse_json(read_bytes(path, MAX_JSON_BYTES + 1), path, remedy=remedy)
     if not isinstance(content, dict):
         raise bad_data(path, f"expected a JSON object, got {json_type(content)}. {remedy}")
     check_json(content, types or {}, path, remedy=remedy)
     return content
+
+
+def read_bytes(path: Path, most: int = -1) -> bytes:
+    """Read a file that is held in memory, up to `most` bytes. Raises as `open_file` does."""
+    with open_file(path) as file:
+        try:
+            return file.read(most)
+        except OSError as error:
+            raise MissingFile(f"Cannot read {path}: {error.strerror}. Check the disk.", path=path) from None
 
 
 def parse_json(text: str | bytes, path: str | Path, line: int | None = None, remedy: str = "Correct it.") -> Any:
@@ -341,6 +432,22 @@ def _is_deeper(content: object, limit: int) -> bool:
 
 def _too_deep(path: str | Path, line: int | None, remedy: str) -> DataError:
     return bad_data(path, f"JSON nested more than {MAX_JSON_DEPTH} levels deep, the limit. {remedy}", line)
+
+
+MAX_TOML_BYTES = 16 << 20
+
+
+def read_toml(path: Path, remedy: str = "Correct it.") -> dict[str, Any]:
+    """Read a TOML file. Raises MissingFile if it cannot be read, and DataError if it is not TOML or too large."""
+    raw = read_bytes(path, MAX_TOML_BYTES + 1)
+    if len(raw) > MAX_TOML_BYTES:
+        raise bad_data(path, f"more than {MAX_TOML_BYTES >> 20} MB of TOML, the limit. {remedy}")
+    try:
+        return tomllib.loads(raw.decode("utf-8-sig").replace("\r\n", "\n"))
+    except RecursionError:
+        raise bad_data(path, f"TOML nested too deeply. {remedy}") from None
+    except ValueError as error:  # of TOML, of UTF-8, or a number with thousands of digits
+        raise bad_data(path, f"not TOML ({error}). {remedy}") from None
 
 
 def to_json(value: object, indent: int | None = None) -> str:

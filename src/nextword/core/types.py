@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from nextword.core.errors import InvalidSetting, invalid
+from nextword.core.errors import InvalidSetting, RunError, invalid
 
 if TYPE_CHECKING:
     import numpy as np
@@ -177,6 +177,9 @@ class Score:
     context: int | None = None  # tokens of left context the model can see; None: unlimited
     stride: int | None = None  # step between overlapping windows, if the text was scored in windows
 
+    def __post_init__(self) -> None:
+        require_number(self.nats)
+
     def __add__(self, other: Score) -> Score:
         for key in ("kind", "lossless"):
             values = vars(self)[key], vars(other)[key]
@@ -198,6 +201,12 @@ class Score:
         return safe_exp(self.nats / self.tokens) if self.tokens else None
 
 
+def require_number(value: float) -> None:
+    """Raise RunError for NaN, which a model gives whose weights are so large that sums of them overflow."""
+    if math.isnan(value):
+        raise RunError("The model's result is not a number (NaN): its weights are damaged, or training diverged.")
+
+
 def safe_exp(x: float) -> float:
     """exp x, or infinity where it overflows."""
     return math.exp(x) if x < 700 else math.inf
@@ -209,6 +218,9 @@ class Guess:
 
     text: str
     probability: float
+
+    def __post_init__(self) -> None:
+        require_number(self.probability)
 
 
 @dataclass(frozen=True)

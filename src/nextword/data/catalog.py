@@ -9,21 +9,26 @@ File names and checksums are verified before anything is installed, and installi
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import tomllib
 import urllib.error
+import urllib.parse
 import urllib.request
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from email.utils import formatdate, mktime_tz, parsedate_tz
 from fnmatch import fnmatch
 from functools import cache
 from hashlib import sha256
+from http.client import HTTPMessage
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from nextword.core.errors import MissingFile, Unsupported, bad_data
+from nextword.core.errors import CannotWrite, DataError, MissingFile, Unsupported, bad_data, explain_write_errors
+from nextword.core.io import open_file, user_path
 from nextword.core.scratch import scratch_folder
 from nextword.data.files import is_archive, open_archive
 
@@ -162,7 +167,7 @@ def find_entry(name: str) -> Entry | None:
 
 def sha256_of(path: Path) -> str:
     hasher = sha256()
-    with open(path, "rb") as file:
+    with open_file(path) as file:
         while block := file.read(1 << 22):
             hasher.update(block)
     return hasher.hexdigest()
@@ -171,28 +176,23 @@ def sha256_of(path: Path) -> str:
 # ------------------------------------------------------------------------------------------------ installing
 
 BLOCK = 1 << 20
+DOWNLOADS = ".downloads"  # in `install_home()`: what an interrupted download has, by data set; removed when it is done
 
 Progress = Callable[[int, int | None], None]
 
 
 def install(entry: Entry, source: Path, progress: Progress | None = None) -> Path:
     """Copy a data set from a folder, a file or an archive into `install_home()`. Return its new folder."""
-    source = source.expanduser()
+    source = user_path(source)
     if not source.exists():
         raise MissingFile(f"{source} does not exist. Give the path of {entry.name}.", path=source)
     home = install_home()
-    try:
+    with explain_write_errors(home, ", or set NEXTWORD_HOME to another folder. Nothing was changed."):
         home.mkdir(parents=True, exist_ok=True)
         with scratch_folder(home) as scratch:
             unpacked = _unpack(source, scratch / "unpacked")
             _copy_files(entry, unpacked, source, scratch / "new", progress)
             return _replace_folder(scratch, home / entry.name)
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS):
-            raise
-        remedy = "Free some space, or set NEXTWORD_HOME to a folder on another disk."
-        message = f"Cannot write to {home} ({error.strerror}); nothing was changed. {remedy}"
-        raise MissingFile(message, path=home) from None
 
 
 def _unpack(source: Path, target: Path) -> Path:
@@ -200,10 +200,7 @@ def _unpack(source: Path, target: Path) -> Path:
         return source
     target.mkdir()
     with open_archive(source) as archive:
-        if isinstance(archive, zipfile.ZipFile):
-            archive.extractall(target)
-        else:
-            archive.extractall(target, filter="data")
+        archive.unpack(target)
     return target
 
 
@@ -226,7 +223,7 @@ def _copy_files(entry: Entry, unpacked: Path, source: Path, target: Path, progre
     done, total = 0, sum(file.stat().st_size for file, _ in files)
     for file, goal in files:
         goal.parent.mkdir(parents=True, exist_ok=True)
-        with open(file, "rb") as old, open(goal, "wb") as new:
+        with open_file(file) as old, open(goal, "wb") as new:
             while block := old.read(BLOCK):
                 new.write(block)
                 done += len(block)
@@ -255,46 +252,99 @@ def download(entry: Entry, progress: Progress | None = None) -> Path:
     if not entry.get:
         message = f"{entry.name} has no direct download. Get it from {entry.home}, then: nextword data {entry.name}"
         raise Unsupported(f"{message} --install PATH.", ability="download")
-    folder = install_home() / ".downloads" / entry.name
-    folder.mkdir(parents=True, exist_ok=True)
-    files = []
-    for item in entry.get:
-        file = folder / item.url.rpartition("/")[2]
-        if not file.exists():
-            _download_file(item.url, file, progress)
-        if item.sha256 and (actual := sha256_of(file)) != item.sha256:
-            file.unlink()
-            problem = f"changed: its sha256 is {actual}, expected {item.sha256}. The download was deleted."
-            raise bad_data(item.url, f"{problem} See {entry.home}.")
-        files.append(file)
-    place = install(entry, files[0] if len(files) == 1 else folder, progress)
-    shutil.rmtree(folder)
+    folder = install_home() / DOWNLOADS / entry.name
+    with explain_write_errors(folder, ", or set NEXTWORD_HOME to another folder."):
+        folder.mkdir(parents=True, exist_ok=True)
+        with _lock(folder, entry):
+            files = [_fetch(item, folder, entry, progress) for item in entry.get]
+            try:
+                place = install(entry, files[0] if len(files) == 1 else folder, progress)
+            except (DataError, MissingFile):  # not what was expected: the next download starts from the beginning
+                shutil.rmtree(folder)
+                raise
+            shutil.rmtree(folder)
     return place
 
 
-def _download_file(url: str, file: Path, progress: Progress | None) -> None:
-    part = file.with_name(file.name + ".part")
-    have = part.stat().st_size if part.exists() else 0
-    request = urllib.request.Request(url, headers={"User-Agent": "nextword", "Range": f"bytes={have}-"})
+@contextmanager
+def _lock(folder: Path, entry: Entry) -> Iterator[None]:
+    """Let one process at a time download a data set; the lock goes with the process."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = f"Another process is downloading {entry.name}. Wait until it ends."
+            raise CannotWrite(problem, path=folder) from None
+        yield
+    finally:
+        os.close(handle)
+
+
+def _fetch(item: Download, folder: Path, entry: Entry, progress: Progress | None) -> Path:
+    """Download a file and verify it."""
+    if not (item.sha256 or is_secure(item.url)):
+        problem = "is neither https nor has a known checksum, so anyone on the way could change it"
+        raise Unsupported(f"{item.url} {problem}. Get {entry.name} from {entry.home}.", ability="download")
+    file = folder / item.url.rpartition("/")[2]
+    if not file.exists():
+        _download_file(item, file, progress)
+    if item.sha256 and (actual := sha256_of(file)) != item.sha256:
+        file.unlink()
+        problem = f"changed: its sha256 is {actual}, expected {item.sha256}. The download was deleted."
+        raise bad_data(item.url, f"{problem} See {entry.home}.")
+    return file
+
+
+def is_secure(url: str) -> bool:
+    """Whether nobody on the way can change what is downloaded: https, or a server on this machine."""
+    parts = urllib.parse.urlsplit(url)
+    return parts.scheme == "https" or parts.hostname == "127.0.0.1"
+
+
+class _SecureRedirects(urllib.request.HTTPRedirectHandler):
+    """Follow redirects, but not from https to http: the checksum of these files is not known."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> urllib.request.Request | None:
+        if not is_secure(newurl):
+            raise urllib.error.URLError(f"it redirects to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
+def _download_file(item: Download, file: Path, progress: Progress | None) -> None:
+    url = item.url
+    opener = urllib.request.build_opener(*([] if item.sha256 else [_SecureRedirects]))
+    part = file.with_name(file.name + ".part")  # stays if the connection ends; its time is that of the server's file
+    have = part.stat().st_size if part.exists() else 0
+    headers = {"User-Agent": "nextword", "Range": f"bytes={have}-"}
+    if have and not item.sha256:  # nothing would tell that the rest is of another version
+        headers["If-Range"] = formatdate(part.stat().st_mtime, usegmt=True)
+    request = urllib.request.Request(url, headers=headers)
+    try:
+        with opener.open(request, timeout=60) as answer:
             if answer.status != 206:
                 have = 0  # the server does not resume and sends everything
             length = answer.headers.get("Content-Length")
             total = have + int(length) if length else None
-            with open(part, "ab" if have else "wb") as out:
-                while block := answer.read(BLOCK):
-                    out.write(block)
-                    have += len(block)
-                    if progress:
-                        progress(have, total)
+            try:
+                with open(part, "ab" if have else "wb") as out:
+                    while block := answer.read(BLOCK):
+                        out.write(block)
+                        have += len(block)
+                        if progress:
+                            progress(have, total)
+            finally:
+                if changed := parsedate_tz(answer.headers.get("Last-Modified", "")):
+                    os.utime(part, (mktime_tz(changed),) * 2)
         if total is not None and have < total:
             raise OSError(f"the connection ended after {have} of {total} bytes")
     except urllib.error.HTTPError as error:
         message = f"Cannot download {url}: {error.code} {error.reason}. It may have moved; get it by hand."
         raise MissingFile(message, path=url) from None
     except OSError as error:
-        if error.errno == errno.ENOSPC:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         have = part.stat().st_size if part.exists() else 0

@@ -32,6 +32,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from nextword.core.errors import DataError, MissingFile, UnknownName, bad_data
+from nextword.core.io import user_path
 from nextword.data.catalog import ALL, Entry, catalog, find_entry
 from nextword.data.corpus import split_of_name
 from nextword.data.files import list_members, plain_name, read_lines, read_member
@@ -94,7 +95,7 @@ REPAIRED = {"conll2002-es": "IOB2"}  # a span crosses the end of a sentence, onc
 
 def open_tagged(spec: str | Path, column: str = "") -> dict[str, TaggedText]:
     """Open the splits (train, dev, test) of a name in the catalog or of a folder; a single file is all train."""
-    path = Path(spec).expanduser()
+    path = user_path(spec)
     if spec == PYTHON_NAMES:
         from nextword.data.builtin import python_names
 

@@ -12,6 +12,7 @@ text of few documents is split by passages instead of documents.
 
 from __future__ import annotations
 
+import os
 import re
 import tempfile
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -212,6 +213,10 @@ class Corpus:
     @cached_property
     def fingerprint(self) -> str:
         """A hash, equal for equal documents in equal splits: the key under which derived data is cached."""
+        return self.compute_fingerprint()
+
+    def compute_fingerprint(self) -> str:
+        """The fingerprint of the files as they are now."""
         hasher = blake2b(FORMAT, digest_size=16)
         for split in SPLITS:
             if split in self.texts:
@@ -230,7 +235,7 @@ class Corpus:
 
 def from_path(path: Path, *, text_column: str | None = None, name: str = "", header: bool | None = None) -> Corpus:
     """Open a file or folder: with the splits that files are named after, or else split by hash."""
-    name = name or path.resolve().name
+    name = name or Path(os.path.realpath(path)).name  # which accepts a circle of links, unlike Path.resolve
     splits = find_splits(path) if path.is_dir() else {}
     splits = splits or _shard_splits([Path(file) for file in list_files(path)])
     if not splits:

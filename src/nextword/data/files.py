@@ -7,22 +7,24 @@ and turns `\\r\\n` into `\\n`; nothing else is changed.
 from __future__ import annotations
 
 import codecs
+import errno
 import io
-import json
 import lzma
+import os
 import re
+import shutil
+import struct
 import tarfile
-import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from pathlib import Path, PurePosixPath
+from typing import IO, BinaryIO, Protocol, TypeVar
 
-from nextword.core.errors import MissingFile, bad_data
-from nextword.core.io import DecompressedFile, damaged_error, open_stdin
+from nextword.core.errors import CannotWrite, DataError, NextwordError, bad_data, invalid
+from nextword.core.io import DecompressedFile, damaged_error, open_file, open_stdin, parse_json, read_toml
 
 Item = TypeVar("Item")
 
@@ -65,7 +67,7 @@ def hash_file(hasher: Hasher, path: Path) -> None:
 
 
 def hash_content(hasher: Hasher, path: Path) -> None:
-    with open(path, "rb") as raw:
+    with open_file(path) as raw:
         while block := raw.read(1 << 22):
             hasher.update(block)
 
@@ -95,7 +97,7 @@ class TextStream:
             yield from self._decode(iter(lambda: file.read(BLOCK), b""), display_name(self.path))
 
     def lines(self) -> Iterator[str]:
-        return split_lines(self.chunks())
+        return split_lines(self.chunks(), display_name(self.path))
 
     def _decode(self, blocks: Iterable[bytes], name: str, member: str = "") -> Iterator[str]:
         place = f"{member} is " if member else ""
@@ -166,18 +168,42 @@ def read_lines(path: str | Path) -> Iterator[str]:
     return TextStream(path).lines()
 
 
-def split_lines(chunks: Iterable[str]) -> Iterator[str]:
+MAX_LINE = 64 << 20  # characters of a line, or of a row of a table: bounds the memory that reading takes
+LINE_VARIABLE = "NEXTWORD_MAX_LINE"
+
+
+def line_limit() -> int:
+    """The most characters of a line, or of a row of a table: MAX_LINE, or the environment's NEXTWORD_MAX_LINE."""
+    value = os.environ.get(LINE_VARIABLE, "")
+    if not value:
+        return MAX_LINE
+    if not value.isdecimal() or not 0 < len(value) < 15:
+        raise invalid(LINE_VARIABLE, value, "must be a number of characters.")
+    return int(value)
+
+
+def long_line_error(name: str | Path, limit: int, line: int | None) -> DataError:
+    problem = f"a line or row of more than {limit:,} characters, the limit. Is a line end or quotation mark missing?"
+    return bad_data(name, f"{problem} To read it anyway, set {LINE_VARIABLE} to a larger number.", line)
+
+
+def split_lines(chunks: Iterable[str], name: str | Path = "") -> Iterator[str]:
     """Yield the lines of chunked text. Only `\\n` ends a line: form feeds and the like are text."""
-    rest = ""
+    limit, number = line_limit(), 1
+    rest: list[str] = []
+    size = 0
     for chunk in chunks:
         complete, newline, tail = chunk.rpartition("\n")
         if newline:
-            yield from io.StringIO(rest + complete + newline, newline="\n")
-            rest = tail
-        else:
-            rest += chunk
-    if rest:
-        yield rest
+            yield from io.StringIO("".join((*rest, complete, newline)), newline="\n")
+            number += chunk.count("\n")
+            rest, size = [], 0
+        rest.append(tail)
+        size += len(tail)
+        if size > limit:
+            raise long_line_error(name, limit, number)
+    if size:
+        yield "".join(rest)
 
 
 # ------------------------------------------------------------------------------------------------ encodings
@@ -229,21 +255,133 @@ def _is_chinese(data: bytes) -> bool:
 # ------------------------------------------------------------------------------------------------ archives
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
-_ARCHIVE_ERRORS = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError)
+MAX_RATIO, SMALL = 100, 100 << 20  # unpacked, an archive has at most so many times its size, or so many bytes
+MAX_MEMBERS = 500_000
+MAX_HEADER = 16 << 20  # bytes that describe one member of a tar
+# What the modules zipfile and tarfile raise for damaged archives. RuntimeError: encrypted, an unknown method, recursion
+_ARCHIVE_ERRORS: tuple[type[Exception], ...] = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, struct.error, EOFError),
+    *(OSError, RuntimeError, ValueError, LookupError, OverflowError),
+)
+_NAME_ERRORS = (errno.ENAMETOOLONG, errno.EEXIST, errno.EISDIR, errno.ENOTDIR, errno.EINVAL, errno.EILSEQ, errno.ENOENT)
 
 
 def is_archive(path: Path) -> bool:
     return path.name.lower().endswith(ARCHIVES)
 
 
+class Archive:
+    """The files in a zip or tar archive; links, devices and folders are left out.
+
+    Whatever is wrong with the archive is a DataError, also what would fill the memory or the disk: see `MAX_RATIO`.
+    """
+
+    def __init__(self, path: Path, opened: zipfile.ZipFile | tarfile.TarFile, size: int) -> None:
+        self.path, self._opened = path, opened
+        self._most = max(SMALL, MAX_RATIO * size)
+
+    def members(self) -> Iterator[tuple[str, int]]:
+        """Yield the name and the size of each file."""
+        for name, size, _ in self._files():
+            yield name, size
+
+    def open(self, member: str) -> IO[bytes]:
+        for name, size, item in self._files():
+            if name == member:
+                self._require_expected(size)
+                return self._open(item)
+        raise bad_data(self.path, f"it has no file {member!r} any more. Start again.")
+
+    def unpack(self, folder: Path) -> None:
+        """Write all files into a folder."""
+        total, free = 0, shutil.disk_usage(folder).free
+        for name, size, item in self._files():
+            total += size
+            self._require_expected(total)
+            if total > free:
+                problem = f"{self.path} unpacks to more than the free space, {free >> 20:,} MB. Free some space."
+                raise CannotWrite(problem, path=folder)
+            self._write(self._open(item), folder, self._safe_path(name))
+
+    def _files(self) -> Iterator[tuple[str, int, zipfile.ZipInfo | tarfile.TarInfo]]:
+        if isinstance(self._opened, zipfile.ZipFile):
+            for info in self._opened.infolist():
+                if not info.is_dir():
+                    yield info.filename, info.file_size, info
+            return
+        for number, item in enumerate(self._opened):
+            if number >= MAX_MEMBERS:
+                problem = f"more than {MAX_MEMBERS:,} members, the limit. Unpack it, and give the folder."
+                raise bad_data(self.path, problem)
+            if item.isfile():
+                yield item.name, item.size, item
+
+    def _open(self, item: zipfile.ZipInfo | tarfile.TarInfo) -> IO[bytes]:
+        if isinstance(self._opened, zipfile.ZipFile):
+            assert isinstance(item, zipfile.ZipInfo)
+            return self._opened.open(item)
+        assert isinstance(item, tarfile.TarInfo)
+        stream = self._opened.extractfile(item)
+        assert stream is not None  # only for members that are no files
+        return stream
+
+    def _write(self, stream: IO[bytes], folder: Path, place: PurePosixPath) -> None:
+        try:
+            (folder / place).parent.mkdir(parents=True, exist_ok=True)
+            with stream, open(folder / place, "xb") as file:
+                shutil.copyfileobj(stream, file, BLOCK)
+        except OSError as error:
+            if error.errno not in _NAME_ERRORS:
+                raise
+            problem = f"its file {str(place)[:200]!r} cannot be unpacked ({error.strerror})."
+            raise bad_data(self.path, f"{problem} Unpack it by hand, and give the folder.") from None
+
+    def _safe_path(self, name: str) -> PurePosixPath:
+        place = PurePosixPath(name.replace("\\", "/"))
+        if not place.parts or place.is_absolute() or ".." in place.parts or ":" in place.parts[0] or "\0" in name:
+            problem = f"its file {name[:200]!r} would be written outside of the folder. Do not trust it."
+            raise bad_data(self.path, problem)
+        return place
+
+    def _require_expected(self, size: int) -> None:
+        if size > self._most:
+            problem = f"it unpacks to more than {self._most >> 20:,} MB, {MAX_RATIO} times its size: it may be a bomb."
+            raise bad_data(self.path, f"{problem} If you trust it, unpack it, and give the folder.")
+
+
+class _LimitedReads(io.RawIOBase):
+    """A file of which little is read at once: a header in a tar may claim gigabytes, and tarfile reads all of it."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+
+    def seek(self, offset: int, whence: int = 0, /) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size > MAX_HEADER:
+            raise tarfile.ReadError(f"a header of {size:,} bytes")
+        return self._file.read(size)
+
+
 @contextmanager
-def open_archive(path: Path) -> Iterator[zipfile.ZipFile | tarfile.TarFile]:
+def open_archive(path: Path) -> Iterator[Archive]:
     """Open a zip or tar archive. Errors that a damaged archive causes become a DataError."""
     try:
-        with zipfile.ZipFile(path) if path.suffix.lower() == ".zip" else tarfile.open(path) as archive:
-            yield archive
+        size = path.stat().st_size
+        if path.suffix.lower() == ".zip":
+            with open_file(path) as raw, zipfile.ZipFile(raw) as opened:
+                yield Archive(path, opened, size)
+        else:
+            with DecompressedFile(path) as file, tarfile.open(fileobj=_LimitedReads(file.stream), mode="r:") as tar:
+                yield Archive(path, tar, size)
+    except NextwordError:
+        raise
     except _ARCHIVE_ERRORS as error:
-        if isinstance(error, OSError) and error.errno is not None:  # from the operating system: a full disk
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # of the system: a full disk
             raise
         raise damaged_error(path, error) from None
 
@@ -251,19 +389,14 @@ def open_archive(path: Path) -> Iterator[zipfile.ZipFile | tarfile.TarFile]:
 def list_members(path: Path) -> list[str]:
     """Return the names of the files in an archive."""
     with open_archive(path) as archive:
-        if isinstance(archive, zipfile.ZipFile):
-            return [item.filename for item in archive.infolist() if not item.is_dir()]
-        return [item.name for item in archive if item.isfile()]
+        return [name for name, _ in archive.members()]
 
 
 def read_member(path: Path, member: str) -> Iterator[str]:
     """Yield the lines of a file in an archive."""
-    with open_archive(path) as archive:
-        stream = archive.open(member) if isinstance(archive, zipfile.ZipFile) else archive.extractfile(member)
-        assert stream is not None  # only for members that are no files
-        with stream:
-            blocks = iter(lambda: stream.read(BLOCK), b"")
-            yield from split_lines(TextStream(path)._decode(blocks, str(path), member))
+    with open_archive(path) as archive, archive.open(member) as stream:
+        blocks = iter(lambda: stream.read(BLOCK), b"")
+        yield from split_lines(TextStream(path)._decode(blocks, str(path), member), path)
 
 
 # ------------------------------------------------------------------------------------------------ JSON lines and TOML
@@ -274,10 +407,7 @@ def read_objects(name: str | Path, source: Iterable[str], example: str = "") -> 
     for number, line in enumerate(source, 1):
         if not line.strip():
             continue
-        try:
-            item = json.loads(line)
-        except ValueError as error:
-            raise bad_data(name, f"not JSON ({error}). Expected one object per line{example}.", number) from None
+        item = parse_json(line, name, number, f"Expected one object per line{example}.")
         if not isinstance(item, dict):
             raise bad_data(name, f"not a JSON object. Expected one object per line{example}.", number)
         yield number, item
@@ -311,12 +441,7 @@ def is_encodable(text: str) -> bool:
 
 def read_toml_tables(path: Path, name: str, example: str) -> tuple[dict[str, object], list[dict[str, object]]]:
     """Return the settings of a TOML file, and its [[name]] tables, of which there must be one or more."""
-    try:
-        settings: dict[str, object] = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise MissingFile(f"Cannot read {path}: {error.strerror}.", path=path) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise bad_data(path, f"not TOML ({error}). Expected\n{example}") from None
+    settings: dict[str, object] = read_toml(path, f"Expected\n{example}")
     tables = settings.pop(name, None)
     if not isinstance(tables, list) or not tables or not all(isinstance(table, dict) for table in tables):
         raise bad_data(path, f"no [[{name}]] table. Expected one or more tables like\n{example}")

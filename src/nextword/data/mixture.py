@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TypeGuard
 
 from nextword.core.errors import InvalidSetting, bad_data, invalid, unknown
+from nextword.core.io import path_exists, user_path
 from nextword.core.types import Document
 from nextword.data.builtin import BUILT_IN
 from nextword.data.catalog import find_entry
@@ -33,6 +34,7 @@ from nextword.data.files import STDIN, Hasher, read_toml_tables
 SUFFIX = ".toml"
 KEYS = ("data", "weight", "column")
 STRETCH_LIMITS = (1 << 16, 1 << 20)  # bytes of a long document after which another source may follow
+MAX_BYTES = 1 << 50  # of one pass
 EXAMPLE = '[[source]]\ndata = "my.txt"\nweight = 0.6'
 
 
@@ -143,7 +145,7 @@ def _sum_known(sizes: list[int | None]) -> int | None:
 
 
 def is_mixture(path: Path) -> bool:
-    return path.suffix == SUFFIX and path.is_file()
+    return path.suffix == SUFFIX and path_exists(path) and path.is_file()
 
 
 def open_mixture(path: Path, open_corpus: Callable[..., Corpus]) -> Corpus:
@@ -152,7 +154,7 @@ def open_mixture(path: Path, open_corpus: Callable[..., Corpus]) -> Corpus:
     length = settings.pop("bytes", None)
     for key in settings:
         raise unknown("key", key, ("[[source]]", "bytes"), where=str(path))
-    if length is not None and not (is_number(length) and length >= 1):
+    if length is not None and not (is_number(length) and 1 <= length < MAX_BYTES):
         raise invalid("bytes", length, "must be the bytes of one pass, a positive number.", str(path))
     opened = [_source(path, number, table, open_corpus) for number, table in enumerate(tables, 1)]
     total = math.fsum(weight for _, weight in opened)
@@ -183,10 +185,10 @@ def _source(
         problem = "is not allowed: standard input and other mixtures cannot be sources. Give a path or a name."
         raise invalid("data", data, problem, where)
     is_name = data in BUILT_IN or find_entry(data) is not None
-    file = Path(data).expanduser()
-    if not is_name and not file.is_absolute() and (path.parent / file).exists():
+    file = user_path(data)
+    if not is_name and not file.is_absolute() and path_exists(path.parent / file):
         file = path.parent / file
-    corpus = open_corpus(data if is_name or not file.exists() else file, text_column=table.get("column"))
+    corpus = open_corpus(data if is_name or not path_exists(file) else file, text_column=table.get("column"))
     if "train" not in corpus.splits:
         raise bad_data(data, f"no train split, only {', '.join(corpus.splits)}.")
     return corpus, float(weight)

@@ -7,6 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from nextword.core.errors import UnknownName, Unsupported, did_you_mean
+from nextword.core.io import path_exists, user_path
 from nextword.data.builtin import BUILT_IN, open_built_in
 from nextword.data.catalog import ALL, Entry, catalog, find_entry
 from nextword.data.corpus import (
@@ -37,13 +38,13 @@ def open_corpus(spec: str | Path, *, text_column: str | None = None) -> Corpus:
     if str(spec) == STDIN:
         return from_stdin(text_column=text_column)
     spec, text_column, header = _split_column(spec, text_column)
-    path = Path(spec).expanduser()
+    path = user_path(spec)
     if isinstance(spec, str):
         if spec in BUILT_IN:
             return open_built_in(spec)
         if entry := find_entry(spec):
             return open_entry(entry)
-        if not path.exists() and os.sep not in spec and not path.suffix:
+        if not path_exists(path) and os.sep not in spec and not path.suffix:
             raise unknown_name_error(spec)
     if is_mixture(path):
         return open_mixture(path, open_corpus)
@@ -60,7 +61,7 @@ def open_unsplit(spec: str | Path, *, text_column: str | None = None) -> Corpus:
         return Corpus("stdin", "standard input, all of it", {"test": text}, scratch=scratch)
     whole, given = spec, text_column
     spec, text_column, header = _split_column(spec, text_column)
-    path = Path(spec).expanduser()
+    path = user_path(spec)
     if _is_plain_path(spec) and path.is_file():
         return Corpus(path.name, f"{path}, all of it", {"test": TextFiles((path,), text_column, header=header)})
     corpus = open_corpus(whole, text_column=given)
@@ -76,8 +77,8 @@ def describe_reading(spec: str) -> list[str]:
     of shards may have a hundred gigabytes.
     """
     base, column, header = _split_column(spec, None)
-    path = Path(base).expanduser()
-    if not _is_plain_path(base) or not path.exists():
+    path = user_path(base)
+    if not _is_plain_path(base) or not path_exists(path):
         return []
     choices: dict[tuple[str, ...], list[str]] = {}  # by columns; the first file of each kind is described
     skips = []
@@ -104,7 +105,7 @@ def describe_reading(spec: str) -> list[str]:
 def _is_plain_path(spec: str | Path) -> bool:
     """Whether a spec is no name and no mixture."""
     is_name = isinstance(spec, str) and (spec in BUILT_IN or find_entry(spec) is not None)
-    return not is_name and not is_mixture(Path(spec).expanduser())
+    return not is_name and not is_mixture(user_path(spec))
 
 
 def _split_column(spec: str | Path, text_column: str | None) -> tuple[str | Path, str | None, bool | None]:
@@ -113,7 +114,7 @@ def _split_column(spec: str | Path, text_column: str | None) -> tuple[str | Path
         return spec, text_column, None
     place, header = split_header(str(spec))
     base, _, column = place.rpartition(":")
-    if base and column and not Path(place).expanduser().exists() and Path(base).expanduser().exists():
+    if base and column and not path_exists(place) and path_exists(base):
         return base, column, header
     return (spec if header is None else place), None, header
 

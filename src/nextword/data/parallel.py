@@ -21,6 +21,7 @@ from functools import cache
 from pathlib import Path
 
 from nextword.core.errors import InvalidSetting, MissingFile, bad_data
+from nextword.core.io import path_exists, user_path
 from nextword.data.builtin import BUILT_IN, PACKAGES, verse_pairs
 from nextword.data.catalog import ALL, Entry, find_entry
 from nextword.data.corpus import (
@@ -63,7 +64,7 @@ def is_parallel(spec: str) -> bool:
         return True
     spec = split_header(spec)[0]
     file, _, column = spec.rpartition(":")
-    if "-" not in column.strip("-") and Path(file).expanduser().is_file():  # one column of a table
+    if "-" not in column.strip("-") and path_exists(file) and user_path(file).is_file():  # one column of a table
         return False
     place, pair = parse(spec)
     entry = find_entry(place)
@@ -87,7 +88,7 @@ def open_parallel(spec: str | Path, *, unsplit: bool = False) -> ParallelCorpus:
             raise bad_data(name, f"plain text without pairs. The built-in pairs are {BIBLE}:kjv-web.")
         if entry := find_entry(name):
             return _from_entry(entry, pair, unsplit)
-    path = Path(name).expanduser()
+    path = user_path(name)
     if path.is_dir():
         return _from_folder(path, name, pair, unsplit, header)
     if is_archive(path) and path.is_file():
@@ -102,7 +103,7 @@ def open_parallel(spec: str | Path, *, unsplit: bool = False) -> ParallelCorpus:
 def parse(spec: str) -> tuple[str, str]:
     """Split PLACE:SOURCE-TARGET. An existing path has no pair, and neither have tasks."""
     place, colon, pair = spec.rpartition(":")
-    if not colon or is_tasks(spec) or os.sep in pair or "/" in pair or Path(spec).expanduser().exists():
+    if not colon or is_tasks(spec) or os.sep in pair or "/" in pair or path_exists(spec):
         return spec, ""
     if "-" not in pair.strip("-"):
         expected = "PLACE:SOURCE-TARGET, such as multi30k:en-de or pairs.jsonl:article-summary"
@@ -114,7 +115,7 @@ def _build(
     name: str, where: str, texts: Mapping[str, TextSource], pair: tuple[str, str], unsplit: bool, note: str = ""
 ) -> ParallelCorpus:
     """Build a corpus with these splits; missing ones are taken out of train. A text under ALL has no splits."""
-    label = f"{Path(name).name or Path(name).resolve().name}:{pair[0]}-{pair[1]}"
+    label = f"{Path(name).name or Path(os.path.realpath(name)).name}:{pair[0]}-{pair[1]}"
     if ALL in texts and unsplit:
         return ParallelCorpus(label, f"{where}, all of it{note}", {"test": texts[ALL]}, pair=pair)
     if ALL in texts:
@@ -218,7 +219,7 @@ def describe_pairs(spec: str) -> list[str]:
     if is_tasks(place) or find_entry(parse(place)[0]) is not None:
         return []
     name, pair = parse(place)
-    path = Path(name).expanduser()
+    path = user_path(name)
     tables = [file for files in find_splits(path).values() for file in files] if path.is_dir() else [path]
     file = next((file for file in tables if file.is_file() and not is_archive(file)), None)
     if file is None or (path.is_dir() and not is_table(file)):

@@ -12,7 +12,6 @@ Each may be compressed (.gz .xz .zst .bz2), and `-` is standard input. files.py 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -20,7 +19,8 @@ from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 
-from nextword.core.errors import MissingFile, bad_data
+from nextword.core.errors import DataError, MissingFile, bad_data
+from nextword.core.io import parse_json, path_exists
 from nextword.core.types import Document
 from nextword.data.files import (
     STDIN,
@@ -66,7 +66,7 @@ def list_files(path: str | Path) -> list[str | Path]:
     if str(path) == STDIN:
         return [STDIN]
     path = Path(path)
-    if not path.exists():
+    if not path_exists(path):
         near = get_close_matches(path.name, [p.name for p in path.parent.iterdir()], 1) if path.parent.is_dir() else []
         hint = f"Did you mean {path.parent / near[0]}?" if near else "Check the spelling, or give a full path."
         raise MissingFile(f"{path} does not exist. {hint}", path=path)
@@ -122,9 +122,9 @@ def _read_plain(file: str | Path, text_column: str | None, header: bool | None) 
     pieces = chain([first], pieces)
     opening = first.lstrip()
     if opening.startswith('<doc id="'):
-        return _read_wiki_extractor(file, split_lines(pieces))
+        return _read_wiki_extractor(file, split_lines(pieces, file))
     if opening.startswith("{") and _is_object(opening, text_column or TEXT_COLUMN):  # WikiExtractor --json, C4
-        objects = open_table(file, source=split_lines(pieces))
+        objects = open_table(file, source=split_lines(pieces, file))
         table = texts_of_table(file, objects, text_column or TEXT_COLUMN)
         return table.nonempty(file) if table else iter(())
     if (text_column is not None or header is not None) and (table := open_texts(file, text_column, header)):
@@ -133,7 +133,7 @@ def _read_plain(file: str | Path, text_column: str | None, header: bool | None) 
         convert = f"jq -c '.[]' {file} > {name}l"
         raise bad_data(file, f"one JSON value; expected one object per line. Convert it: {convert}")
     if next((bool(_HEADING.match(line)) for line in first.splitlines(True) if line.strip()), False):
-        return _read_wikitext(name, split_lines(pieces))
+        return _read_wikitext(name, split_lines(pieces, file))
     if ENDOFTEXT in first:
         return _read_separated(name, pieces)
     return _read_passages(name, pieces)
@@ -141,8 +141,8 @@ def _read_plain(file: str | Path, text_column: str | None, header: bool | None) 
 
 def _is_object(opening: str, key: str) -> bool:
     try:
-        return key in json.loads(opening.split("\n", 1)[0])
-    except ValueError:
+        return key in parse_json(opening.split("\n", 1)[0], "")
+    except DataError:
         return False
 
 

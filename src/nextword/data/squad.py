@@ -12,7 +12,6 @@ is dropped.
 
 from __future__ import annotations
 
-import json
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from nextword.core.errors import DataError, bad_data
+from nextword.core.io import parse_json
 from nextword.data.files import is_encodable, read_chunks
 
 Value = TypeVar("Value")
@@ -147,10 +147,8 @@ def collect_questions(name: str, given: Iterator[tuple[Question, bool]]) -> Ques
 def read_squad(path: str | Path, text: str | None = None) -> Questions:
     """Read SQuAD's JSON. `text` is the content of the file, if it has been read before."""
     name = str(path)
-    try:
-        content = json.loads("".join(read_chunks(path)) if text is None else text)
-    except ValueError as error:
-        raise bad_data(name, f"not JSON ({error}). Expected an official SQuAD file.") from None
+    text = "".join(read_chunks(path)) if text is None else text
+    content = parse_json(text, name, remedy="Expected an official SQuAD file.")
     articles = _require(content, "data", list, name, "the file")
     return collect_questions(name, _questions(name, articles))
 

@@ -35,15 +35,19 @@ from pathlib import Path
 from typing import Literal
 
 from nextword.core.errors import DataError, InvalidSetting, UnknownName, bad_data, did_you_mean
+from nextword.core.io import path_exists
 from nextword.core.types import Document
 from nextword.data.files import (
     CHINESE,
     FROM_STDIN,
+    LINE_VARIABLE,
     UTF16,
     WINDOWS,
     TextStream,
     display_name,
     format_suffix,
+    line_limit,
+    long_line_error,
     plain_name,
     read_objects,
     text_keys,
@@ -145,7 +149,6 @@ def _quoting(quotes: bool) -> Literal[0, 3]:
 
 # ------------------------------------------------------------------------------------------------ 2. open_table
 
-MAX_CELL_LENGTH = 1 << 30  # characters
 JSON_LINES = {".jsonl", ".ndjson"}
 TABLE_JSON_SUFFIXES = (".jsonl", ".ndjson", ".json")
 JSON, LINES = "jsonl", "lines"  # kinds of a table, besides csv and tsv
@@ -233,7 +236,7 @@ def open_table(
     min_columns  with 2, such files are also tables if any delimiter splits all lines into as many cells
     source       the lines, if they have been read already
     """
-    csv.field_size_limit(MAX_CELL_LENGTH)
+    csv.field_size_limit(line_limit())
     name, suffix = display_name(path), format_suffix(path)
     stream = None
     if source is None:
@@ -369,7 +372,7 @@ def _open_lines(
 
 def read_rows(name: str | Path, source: Iterator[str], suffix: str) -> Iterator[NumberedRow]:
     """Yield every row of a .csv or .tsv, the first included, whatever it is; an empty line is a row without cells."""
-    csv.field_size_limit(MAX_CELL_LENGTH)
+    csv.field_size_limit(line_limit())
     opening = list(_take_sample(source))
     is_cut = (rest := next(source, None)) is not None
     lines = chain(opening, () if rest is None else (rest,), source)
@@ -377,9 +380,18 @@ def read_rows(name: str | Path, source: Iterator[str], suffix: str) -> Iterator[
 
 
 def _read_rows(name: str | Path, source: Iterator[str], layout: Layout, has_header: bool) -> Iterator[NumberedRow]:
-    mark = layout.delimiter
-    reader = csv.reader(source, delimiter=mark, strict=True, quoting=_quoting(layout.quotes))
-    width, begin = 0, 1
+    mark, limit = layout.delimiter, line_limit()
+    width, begin, size = 0, 1, 0  # characters read of a row, which may have several lines
+
+    def lines() -> Iterator[str]:
+        nonlocal size
+        for line in source:
+            size += len(line)
+            if size > limit:
+                raise long_line_error(name, limit, begin)
+            yield line
+
+    reader = csv.reader(lines(), delimiter=mark, strict=True, quoting=_quoting(layout.quotes))
     try:
         for row in reader:
             if row and width and len(row) != width:
@@ -390,13 +402,15 @@ def _read_rows(name: str | Path, source: Iterator[str], layout: Layout, has_head
             if row or width:  # skip empty lines before the first row
                 yield begin, row
             width = width or len(row)
-            begin = reader.line_num + 1
+            begin, size = reader.line_num + 1, 0
     except csv.Error as error:
         raise bad_data(name, f"not a valid row: {_explain_csv_error(str(error))}. Correct it.", begin) from None
 
 
 def _explain_csv_error(problem: str) -> str:
     """Translate the message of the csv module for the author of the file."""
+    if "field larger than" in problem:
+        return f"a cell of more than {line_limit():,} characters, the limit. To read it, raise {LINE_VARIABLE}"
     if "unexpected end" in problem:
         return "a quotation mark is opened and never closed"
     if "expected after" in problem:
@@ -414,7 +428,7 @@ HEADER_WORDS = {"header": True, "no-header": False}  # at the end of a spec: FIL
 def split_header(spec: str) -> tuple[str, bool | None]:
     """Split SPEC:header or SPEC:no-header, as in `pairs.csv:1-2:no-header`, unless all of it is a path."""
     place, colon, word = spec.rpartition(":")
-    if colon and place and word in HEADER_WORDS and not Path(spec).expanduser().exists():
+    if colon and place and word in HEADER_WORDS and not path_exists(spec):
         return place, HEADER_WORDS[word]
     return spec, None
 
@@ -444,7 +458,8 @@ def find_column(name: str, columns: Sequence[str]) -> int | None:
     """Return the index of the column with this name, else with this number, from 1; None: there is neither."""
     if name in columns:
         return columns.index(name)
-    return int(name) - 1 if name.isdecimal() and 1 <= int(name) <= len(columns) else None
+    is_number = name.isdecimal() and len(name) < 10
+    return int(name) - 1 if is_number and 1 <= int(name) <= len(columns) else None
 
 
 def column_index(name: str, columns: Sequence[str], file: str, remedy: str = "") -> int:

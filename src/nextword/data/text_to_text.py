@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import InvalidSetting, MissingFile, UnknownName, bad_data, invalid, unknown
+from nextword.core.io import MAX_TOML_BYTES, path_exists, read_bytes, user_path
 from nextword.core.types import Document
 from nextword.data.catalog import Entry, data_home
 from nextword.data.corpus import HELD_OUT, SPLITS, Corpus, TextSource, assign_split
@@ -354,8 +355,10 @@ def is_tasks(spec: str) -> bool:
     """Whether a spec names tasks: it begins with `tasks:`, or is a .toml file with [[task]] tables."""
     if spec.startswith(NAME):
         return True
-    path = Path(spec).expanduser()
-    return path.suffix == SUFFIX and path.is_file() and "[[task]]" in path.read_text("utf-8", "replace")
+    if not (spec.endswith(SUFFIX) and path_exists(spec)):
+        return False
+    path = user_path(spec)
+    return path.is_file() and b"[[task]]" in read_bytes(path, MAX_TOML_BYTES)
 
 
 def list_prefixes(spec: str) -> tuple[str, ...]:
@@ -388,7 +391,7 @@ def open_tasks(spec: str, open_parallel: Opener, open_corpus: Opener) -> Tasks:
 def _parse_spec(spec: str) -> tuple[list[ParsedTask], dict[str, object]]:
     """Return each task with its data (if not its own) and its rate (if fixed), and the mixing options."""
     if not spec.startswith(NAME):
-        return _from_file(Path(spec).expanduser())
+        return _from_file(user_path(spec))
     parts = spec.removeprefix(NAME).split(",")
     parsed: list[ParsedTask] = []
     for item in parts[0].split("+"):
@@ -432,7 +435,7 @@ def _parse_task(where: str, folder: Path, table: dict[str, Any]) -> tuple[Task, 
     if isinstance(table.get("metrics"), str):
         table["metrics"] = [table["metrics"]]
     changes: dict[str, Any] = {k: tuple(v) if k == "metrics" else v for k, v in table.items()}
-    if data and (folder / data.partition(":")[0]).exists():
+    if data and path_exists(folder / data.partition(":")[0]):
         data = str(folder / data)
     if name in tasks():
         return replace(tasks()[name], **changes), data
@@ -444,7 +447,7 @@ def _parse_task(where: str, folder: Path, table: dict[str, Any]) -> tuple[Task, 
 
 
 def _require_number(key: str, value: object, spec: str) -> float:
-    if not (is_number(value) and value >= 1):
+    if not (is_number(value) and 1 <= value < math.inf):
         raise invalid(key, value, "must be a number of at least 1.", spec)
     return value
 

@@ -32,6 +32,7 @@ from nextword.core.errors import (
     did_you_mean,
     invalid,
 )
+from nextword.core.io import user_path
 from nextword.core.types import Vocabulary
 from nextword.data.catalog import ALL, find_entry
 from nextword.data.files import TextStream, split_lines
@@ -121,7 +122,7 @@ def find_vectors(spec: str | Path) -> Path:
     entry = find_entry(spec) if isinstance(spec, str) else None
     if entry is not None and entry.kind == KIND:
         return entry.locate(entry.require_folder())[ALL][0]
-    path = Path(spec).expanduser()
+    path = user_path(spec)
     if not path.is_file():
         expected = "a text file with a word and its numbers per line, perhaps as .gz or .xz, or a name such as glove"
         raise MissingFile(f"No word vectors at {spec}. Expected {expected}.", path=spec)

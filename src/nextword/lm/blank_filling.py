@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import InvalidSetting, invalid
-from nextword.core.types import EXACT, Decoding, Greedy, Guess, Inputs, Prediction, Score, Stop
+from nextword.core.types import EXACT, Decoding, Greedy, Guess, Inputs, Prediction, Score, Stop, require_number
 from nextword.generation.beam_search import Hypothesis
 from nextword.generation.infilling import (
     BLANK,
@@ -129,6 +129,7 @@ class BlankFillingMixin(TextModel):
             if frame.segments is not None:
                 inputs.segments = torch.from_numpy(np.tile(frame.segments, (len(part), 1))).to(device)
             outputs.append(self.network.fill(inputs, at).view(len(part), -1, len(self.tokenizer)).float())
+            require_number(outputs[-1].max().item())
         return torch.cat(outputs)
 
     @property

@@ -34,7 +34,7 @@ from nextword.batching.examples import UnknownWords
 from nextword.core.errors import MissingFile, Unsupported, invalid
 from nextword.core.io import cache_folder
 from nextword.core.protocols import Autoregressive
-from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress
+from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress, require_number
 from nextword.data.segmentation import replace_spaces
 from nextword.data.word_vectors import Vectors, parse_sum
 from nextword.lm.base import Layer, TextModel, WordsInContext
@@ -101,7 +101,9 @@ class EmbeddingMixin(TextModel):
         for part in self._read_texts(ids, unknown_words):
             chosen = {"text": part.own, "first": part.first, "last": part.last}.get(pooling)
             pool.add(_mix_layers(part.layers, weights).cpu(), part.text, chosen)
-        return pool.result()
+        vectors = pool.result()
+        require_number(vectors.sum().item())
+        return vectors
 
     @torch.no_grad()
     def embed_words(

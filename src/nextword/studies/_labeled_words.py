@@ -19,7 +19,6 @@ are ignored. A context may occur twice, so contexts are assigned to splits by th
 
 from __future__ import annotations
 
-import zipfile
 from bisect import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -33,7 +32,7 @@ import numpy as np
 from nextword.core.errors import DataError
 from nextword.data.catalog import data_folders, find_entry
 from nextword.data.corpus import Corpus
-from nextword.data.files import read_lines
+from nextword.data.files import open_archive, read_lines
 from nextword.data.segmentation import sentence_spans
 
 TREEBANK = "ud-english-ewt"
@@ -118,18 +117,15 @@ def find_senseval() -> Path | None:
 def read_senseval(path: Path) -> dict[str, list[Context]]:
     """The contexts of each word, in the order of the files."""
     contexts: dict[str, list[Context]] = {}
-    try:
-        if path.is_file():
-            with zipfile.ZipFile(path) as archive:
-                for name in sorted(n for n in archive.namelist() if n.endswith(SUFFIX)):
-                    with archive.open(name) as file:
-                        contexts[Path(name).stem] = list(parse_contexts(file, f"{path}, {name}"))
-        else:
-            for member in sorted(path.glob(f"**/*{SUFFIX}")):
-                with member.open("rb") as file:
-                    contexts[member.stem] = list(parse_contexts(file, str(member)))
-    except zipfile.BadZipFile as error:
-        raise DataError(f"{path} is a damaged zip file: {error}. Download it again.", path=path) from error
+    if path.is_file():
+        with open_archive(path) as archive:
+            for name in sorted(name for name, _ in archive.members() if name.endswith(SUFFIX)):
+                with archive.open(name) as file:
+                    contexts[Path(name).stem] = list(parse_contexts(file, f"{path}, {name}"))
+    else:
+        for member in sorted(path.glob(f"**/*{SUFFIX}")):
+            with member.open("rb") as file:
+                contexts[member.stem] = list(parse_contexts(file, str(member)))
     if not any(contexts.values()):
         raise DataError(
             f"{path} contains no Senseval-2 contexts. Expected hard.pos, interest.pos, line.pos and serve.pos, as in "

@@ -333,7 +333,7 @@ def _load_cache(path: Path) -> dict[str, np.ndarray] | None:
     try:
         with np.load(path) as arrays:
             return {name: arrays[name] for name in ARRAYS}
-    except (OSError, ValueError, KeyError, BadZipFile):
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile):
         return None
 
 

@@ -17,12 +17,12 @@ from typing import Any
 import numpy as np
 
 from nextword.core.errors import RunError
-from nextword.core.io import replace_nonfinite
+from nextword.core.io import path_exists, read_json, replace_nonfinite, user_path
 from nextword.data.tables import Columns
 from nextword.metrics.intervals import confidence_interval
 from nextword.model_card import write_card
 from nextword.recipe import BUDGETS, Recipe, describe_differences
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, explain_read_errors
 from nextword.tasks import error_analysis, parse_task, report
 from nextword.tasks.base import Dataset, Progress
 from nextword.tasks.baselines import BETTER, compare
@@ -209,7 +209,10 @@ def read_result(folder: str | Path) -> dict[str, Any] | None:
 def read_errors(folder: str | Path) -> dict[str, Any] | None:
     """The error analysis of a finished run; None if there is none."""
     path = Path(folder) / error_analysis.FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    if not path.is_file():
+        return None
+    with explain_read_errors(path):
+        return read_json(path)
 
 
 def reopen_data(recipe: Recipe) -> Dataset:
@@ -268,7 +271,7 @@ def _with_full_precision(recipe: Recipe) -> Recipe:
 
 
 def _absolute(name: str) -> str:
-    return str(Path(name).expanduser().resolve()) if name and Path(name).expanduser().exists() else name
+    return str(user_path(name).resolve()) if name and path_exists(name) else name
 
 
 # ------------------------------------------------------------------------------------------------ several seeds

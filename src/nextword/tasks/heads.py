@@ -140,7 +140,7 @@ def find_layer(network: Network, name: str) -> int:
     if name in network.layer_names:
         return network.layer_names[name]
     depth = len(network.widths)
-    if not name.lstrip("-").isdigit() or not -depth <= int(name) < depth:
+    if not name.lstrip("-").isdecimal() or not -depth <= int(name) < depth:
         known = ", ".join([*network.layer_names, f"a layer from 0 (embeddings) to {depth - 1}, or -1 for the last"])
         raise InvalidSetting(
             f"[task] features = {name!r}: {type(network).__name__} has no such layer. Expected {known}.",

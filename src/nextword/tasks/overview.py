@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from nextword.core.errors import DataError, InvalidSetting, NextwordError
+from nextword.core.io import user_path
 from nextword.data.conll import is_tagged, open_tagged
 from nextword.data.corpus import hash_text
 from nextword.data.files import TextStream, format_suffix, is_archive, plain_name, text_keys
@@ -121,7 +122,7 @@ def describe_file(
     source: str | Path, columns: Columns = Columns(), on_progress: OnProgress = lambda label, done, total: None
 ) -> dict[str, Any] | None:
     """Describe a file, or a folder with a file for each split; None for plain text and what is no table at all."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     files = _files(path)
     if not files or is_archive(next(iter(files.values()))):
         return None

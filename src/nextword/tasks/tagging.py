@@ -19,7 +19,6 @@ which has read the whole word. Either way Viterbi finds the best sequence of tag
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -34,6 +33,7 @@ from torch import Tensor, nn
 
 from nextword.batching.examples import Bucketed, FramedExamples, UnknownWords, gather_ranges
 from nextword.core.errors import DataError, InvalidSetting, NextwordError, RunError, Unsupported, invalid
+from nextword.core.io import parse_json
 from nextword.core.protocols import Autoregressive, Infilling
 from nextword.core.types import IGNORE, Batch, Encoding, FramedText, Loss, State, require_list, texts_of
 from nextword.data.catalog import find_entry
@@ -636,8 +636,8 @@ def _starts_table(line: str) -> bool:
     if not line.lstrip().startswith("{"):
         return "\t" not in line and looks_like_header(line)
     try:
-        return isinstance(json.loads(line), dict)
-    except ValueError:
+        return isinstance(parse_json(line, ""), dict)
+    except DataError:
         return False
 
 

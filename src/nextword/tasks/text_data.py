@@ -19,6 +19,7 @@ from typing import Any, Self
 import numpy as np
 
 from nextword.core.errors import InvalidSetting, MissingFile, invalid
+from nextword.core.io import user_path
 from nextword.data.tables import (
     NO,
     SPLIT,
@@ -195,7 +196,7 @@ def read_one(name: str, columns: Columns = Columns(), kind: str = "") -> TextDat
         splits, notes = benchmark.read(locate_benchmark(benchmark))
         own = benchmark.kind, benchmark.frame, (), benchmark.metrics
         return _check(TextDataset(benchmark.name, *own, splits, notes=tuple(notes)))
-    path = Path(name).expanduser()
+    path = user_path(name)
     if not path.exists():
         raise unknown_data(name)
     if path.is_dir() and all((path / split).is_dir() for split in ("train", "dev")):

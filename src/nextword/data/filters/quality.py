@@ -26,6 +26,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nextword.core.errors import bad_data
+from nextword.core.io import parse_json
 from nextword.core.jit import jit
 from nextword.core.types import Document
 from nextword.data.filters.word_hashes import batch_parts, hash_words, join_passages
@@ -158,9 +159,10 @@ class QualityClassifier:
                     problem = f"the format is {about.get('format')!r}, expected {FORMAT!r}."
                     raise bad_data(path, f"{problem} Train the classifier again.")
                 weights, bias = file.get_tensor("weights"), file.get_tensor("bias")
-        except (SafetensorError, OSError) as error:
+                info = ClassifierInfo(**parse_json(about["about"], path))
+                return cls(weights, float(bias[0]), info)
+        except (SafetensorError, OSError, KeyError, IndexError, TypeError, ValueError) as error:
             raise bad_data(path, f"cannot read the classifier ({error}). Train it again.") from None
-        return cls(weights, float(bias[0]), ClassifierInfo(**json.loads(about["about"])))
 
 
 def sample_texts(

@@ -25,17 +25,18 @@ import csv
 import json
 import random
 import re
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 from nextword.core.errors import DataError, InvalidSetting, MissingFile, invalid, unknown
+from nextword.core.io import read_toml, user_path
 from nextword.data.catalog import Entry, find_entry
-from nextword.data.files import plain_name, read_lines, read_objects
+from nextword.data.files import line_limit, plain_name, read_lines, read_objects
 
 FOLDER = Path(__file__).parent
 CHOICE_RULES = ("sum", "token", "byte", "unconditional")
@@ -119,7 +120,7 @@ def task_names() -> list[str]:
 def load_task(name: str, **changes: object) -> PromptTask:
     """A task by its name or by the path of a TOML file; `changes` override its keys."""
     if name.endswith(".toml"):
-        path = Path(name).expanduser()
+        path = user_path(name)
         if not path.is_file():
             raise MissingFile(f"There is no file {path}. `nextword evaluate --list-tasks` lists the tasks.", path=path)
         return _make_task(path.stem, {**_read_tables(path)[path.stem], **changes}, path)
@@ -135,15 +136,47 @@ def load_task(name: str, **changes: object) -> PromptTask:
 
 def _read_tables(file: Path) -> dict[str, dict[str, Any]]:
     """Name → keys, of the task in a file and of its variants."""
-    try:
-        table = tomllib.loads(file.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{file} is not valid TOML: {error}.", path=file) from None
+    table = read_toml(file)
     variants = table.pop("variants", {})
+    if not isinstance(variants, dict) or not all(isinstance(changes, dict) for changes in variants.values()):
+        raise invalid("variants", variants, "must be tables.", str(file))
     tables = {file.stem: table}
     for name, changes in variants.items():
         tables[f"{file.stem}-{name}"] = {**table, "published": [], **changes}
     return tables
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_column(value: object) -> bool:
+    return _is_text(value) or _is_number(value) or (_is_list(value, _is_column) and bool(value))
+
+
+def _is_list(value: object, is_right: Callable[[object], bool] = _is_text) -> bool:
+    return isinstance(value, (list, tuple)) and all(map(is_right, value))
+
+
+def _is_table(value: object, is_right: Callable[[object], bool]) -> bool:
+    return isinstance(value, dict) and all(map(is_right, value.values()))
+
+
+KINDS: dict[str, tuple[Callable[[object], bool], str]] = {  # of the keys that are no strings
+    "fields": (partial(_is_table, is_right=_is_column), "a table of columns: names, numbers or lists of them"),
+    "choices": (_is_list, "a list of strings"),
+    "labels": (partial(_is_table, is_right=_is_number), "a table of integers"),
+    "positive": (_is_number, "an integer"),
+    "stop": (_is_list, "a list of strings"),
+    "length": (_is_number, "an integer"),
+    "layout": (partial(_is_table, is_right=_is_list), "a table of lists of file names"),
+    "options": (lambda value: isinstance(value, dict), "a table"),
+    "published": (partial(_is_list, is_right=lambda value: isinstance(value, dict)), "a list of tables"),
+}
 
 
 def _make_task(name: str, table: Mapping[str, Any], file: Path) -> PromptTask:
@@ -155,6 +188,10 @@ def _make_task(name: str, table: Mapping[str, Any], file: Path) -> PromptTask:
     if missing:
         raise InvalidSetting(f"{file} needs the keys {', '.join(missing)}.", key=missing[0], value=None)
     values: dict[str, Any] = {key: tuple(value) if isinstance(value, list) else value for key, value in table.items()}
+    for key, value in values.items():
+        is_right, expected = KINDS.get(key, (_is_text, "a string"))
+        if not is_right(value):
+            raise invalid(key, value, f"must be {expected}.", str(file))
     return PromptTask(name, folder=file.parent, **values)
 
 
@@ -191,7 +228,7 @@ def majority_share(answers: Sequence[str]) -> float:
 
 def _find_files(task: PromptTask, split: str, folder: str | Path | None) -> list[Path]:
     entry = find_entry(task.data)
-    place = _find_folder(task, entry) if folder is None else Path(folder).expanduser()
+    place = _find_folder(task, entry) if folder is None else user_path(folder)
     if not place.exists():
         raise MissingFile(f"There is no file or folder {place}. Give the folder with {task.data}.", path=place)
     if place.is_file():
@@ -258,6 +295,7 @@ def _read_tsv(files: Sequence[Path], task: PromptTask) -> Iterator[Row]:
 
 def _read_csv(files: Sequence[Path], task: PromptTask) -> Iterator[Row]:
     for file in files:
+        csv.field_size_limit(line_limit())
         rows = csv.DictReader(read_lines(file))
         try:
             for row in rows:

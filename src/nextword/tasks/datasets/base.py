@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Protocol, Self, TypeVar
 
 from nextword.core.errors import DataError, NextwordError
+from nextword.core.io import user_path
 from nextword.data.catalog import Entry, find_entry
 from nextword.data.files import plain_name, read_lines, read_objects
 from nextword.data.tables import DELIMITERS, TABLE_JSON_SUFFIXES, Rows, choose_held_out
@@ -82,7 +83,7 @@ def table_header(source: str) -> list[str]:
 
 def sample_file(source: str) -> Path | None:
     """The file, or the training file of a folder; None: there is no such file."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         path = next((file for file in sorted(path.iterdir()) if "train" in file.name.lower() and file.is_file()), path)
     return path if path.is_file() else None

@@ -21,6 +21,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from nextword.core.errors import DataError
+from nextword.core.io import parse_json
 from nextword.data.files import STDIN, read_chunks
 from nextword.data.tables import (
     LABEL_NAMES,
@@ -149,8 +151,8 @@ def _candidates(table: Table) -> list[tuple[str, ...]]:
 def _parse_list(cell: str) -> list[str]:
     """The strings of a JSON list; []: the cell is none."""
     try:
-        value = json.loads(cell)
-    except ValueError:
+        value = parse_json(cell, "")
+    except DataError:
         return []
     return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else []
 
@@ -163,7 +165,7 @@ def candidate_index(cell: str, choices: Sequence[str], name: str = "", row: int 
     label = cell.strip()
     if not label:
         return ""
-    if label.isdigit() and int(label) < len(choices):
+    if label.isdecimal() and len(label) < 5 and int(label) < len(choices):
         return str(int(label))
     if len(label) == 1 and 0 <= ord(label.upper()) - ord("A") < len(choices):
         return str(ord(label.upper()) - ord("A"))
@@ -207,14 +209,11 @@ def _is_race_passage(path: Path) -> bool:
 
 
 def _passage_number(path: Path) -> tuple[str, int, str]:
-    return str(path.parent), int(path.stem) if path.stem.isdigit() else 0, path.stem
+    return str(path.parent), int(path.stem) if path.stem.isdecimal() else 0, path.stem
 
 
 def _read_passage(path: Path) -> Rows:
-    try:
-        passage = json.loads("".join(read_chunks(path)))
-    except ValueError as problem:
-        raise bad_data(path, f"not JSON: {problem}. Expected a RACE passage.") from None
+    passage = parse_json("".join(read_chunks(path)), path, remedy="Expected a RACE passage.")
     if not isinstance(passage, dict) or not isinstance(passage.get("article"), str):
         raise bad_data(path, "there is no string 'article'. Expected a RACE passage.")
     questions, options, answers = (passage.get(key) for key in ("questions", "options", "answers"))

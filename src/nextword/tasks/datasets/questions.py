@@ -10,7 +10,6 @@ it, the first place counts where the answer stands as whole words.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +20,7 @@ from pathlib import Path
 import numpy as np
 
 from nextword.core.errors import DataError, NextwordError, unknown
+from nextword.core.io import parse_json, user_path
 from nextword.data.catalog import catalog, find_entry
 from nextword.data.conll import files_by_split
 from nextword.data.files import FROM_STDIN, STDIN, plain_name, read_chunks, split_lines
@@ -128,7 +128,7 @@ def read_questions(source: str, columns: Columns = Columns()) -> QuestionDataset
 
 def _find_files(source: str) -> tuple[Mapping[str, Path], str, list[str]]:
     """The file of each split, the name of the data set, and notes."""
-    path = Path(source).expanduser()
+    path = user_path(source)
     if path.is_dir():
         return files_by_split(path), str(path), []
     if path.is_file():
@@ -199,7 +199,7 @@ def read_question_file(
     table = read_table(
         path,
         partial(_is_header, usual, required),
-        split_lines([text]),
+        split_lines([text], path),
         header=required.has_header,
         expected=[name for name in required.roles.values() if name],
     )
@@ -213,8 +213,8 @@ def _is_squad_json(suffix: str, text: str) -> bool:
     if suffix != ".json" and (is_table or text.lstrip()[:1] != "{" or '"data"' not in text):
         return False
     try:
-        first = json.loads(text.lstrip().partition("\n")[0])
-    except ValueError:
+        first = parse_json(text.lstrip().partition("\n")[0], "")
+    except DataError:
         return True
     return not isinstance(first, dict) or "data" in first  # not JSON lines
 
@@ -272,8 +272,8 @@ def _parse_answers(cell: str, start: str, name: str, row: int) -> list[tuple[str
     """The texts of a cell with their starts, if those are known."""
     value: object = cell
     if cell.startswith(("[", "{")):
-        with suppress(ValueError):  # an answer may begin with a bracket
-            value = json.loads(cell)
+        with suppress(DataError):  # an answer may begin with a bracket
+            value = parse_json(cell, name, row)
     if isinstance(value, str):
         try:
             return [(value, int(start) if start.strip() else None)] if value.strip() else []

@@ -95,7 +95,7 @@ def _read_reviews(split: str, places: Sequence[Path]) -> Rows:
 
 def _review_number(file: Path) -> tuple[int, str]:
     number = file.stem.partition("_")[0]
-    if not number.isdigit():
+    if not (number.isdecimal() and len(number) < 20):
         raise bad_data(file, "not a review of IMDb. Expected a name NUMBER_STARS.txt, such as 0_9.txt.")
     return int(number), file.name
 
