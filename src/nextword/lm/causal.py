@@ -195,6 +195,12 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
         if right:
             self.require("fill")
             return self._fill_blank([left], [right], k, tokens)
+        last, state = self._read_prompts([self.tokenizer.encode(left).ids.tolist()])
+        return self.next_after(left, last, state, k, tokens)
+
+    def next_after(self, left: str, last: Tensor, state: State, k: int = 10, tokens: bool = False) -> list[Guess]:
+        """`next`, after a text that has been read up to `last` (1,). Consumes the state."""
+        self.require("next")
         if k < 1:
             raise invalid("k", k, "must be at least 1.")
         last, state = self._read_prompts([self.tokenizer.encode(left).ids.tolist()])
@@ -228,12 +234,6 @@ class BackwardLM(CausalLM):
         return (
             f"{self.name or 'This run'} reads texts from right to left ([model] backward = true), so it cannot "
             f"{ability}. Score or embed texts with it, or fine-tune it for a task."
-        last, state = self._read_prompts([self.tokenizer.encode(left).ids.tolist()])
-        return self.next_after(left, last, state, k, tokens)
-
-    def next_after(self, left: str, last: Tensor, state: State, k: int = 10, tokens: bool = False) -> list[Guess]:
-        """`next`, after a text that has been read up to `last` (1,). Consumes the state."""
-        self.require("next")
         )
 
     def score_many(self, texts: Sequence[str], given: Sequence[str] | None = None) -> list[Score]:

@@ -117,8 +117,8 @@ class Network(nn.Module):
     layer_names: ClassVar[Mapping[str, int]] = {}  # names for some of the layers that `encode` returns
 
     # What can be done to it
-    can_quantize: bool = False
     can_join: bool = True  # states of rows that have read unequally much can be joined, and continue side by side
+    can_quantize: bool = False
     can_compile: bool = False
     can_checkpoint: bool = False
     checkpointing: bool = False  # recompute activations in the backward pass instead of storing them
@@ -232,6 +232,17 @@ class Network(nn.Module):
         """Concatenate states along the batch. Consumes the first."""
         return pytree.cat(states)
 
+    def take(self, state: State, rows: Tensor) -> State:
+        """Continue with these rows only, each at most once, in this order. Consumes the state."""
+        return pytree.take(state, rows)
+
+    def truncate(self, state: State, read: int, count: int) -> State | None:
+        """The state after the first `count` of the `read` tokens that a single row has read; None: it is not known.
+
+        Shares memory with the state.
+        """
+        return state if count == read else None
+
     def backward_model(self) -> Network | None:
         """The second language model, which reads from right to left, as a network of its own."""
         return None
@@ -256,17 +267,6 @@ class Network(nn.Module):
     @classmethod
     def load(cls, folder: Path, config: Any, vocabulary: Vocabulary) -> Self:
         """Read the weights from the folder; the sizes of the network are compared with them before it is built."""
-    def take(self, state: State, rows: Tensor) -> State:
-        """Continue with these rows only, each at most once, in this order. Consumes the state."""
-        return pytree.take(state, rows)
-
-    def truncate(self, state: State, read: int, count: int) -> State | None:
-        """The state after the first `count` of the `read` tokens that a single row has read; None: it is not known.
-
-        Shares memory with the state.
-        """
-        return state if count == read else None
-
         check_weights(folder / FILE, lambda: cls(config, vocabulary).state_dict())
         network = cls(config, vocabulary)
         network.load_state_dict(load_checked_weights(folder / FILE))

@@ -153,6 +153,7 @@ class StepwiseDecoder:
 class Seq2Seq(CausalNetwork):
     Config = Seq2SeqConfig
     is_conditional = True
+    can_join = False
 
     def __init__(
         self, config: Seq2SeqConfig, vocabulary: Vocabulary, source_width: int = 0, output_size: int = 0
@@ -161,7 +162,6 @@ class Seq2Seq(CausalNetwork):
         super().__init__(config, vocabulary)
         width, embedding = config.width, config.embedding or config.width
         self.output_size = output_size or vocabulary.size
-    can_join = False
         self.embedding = nn.Embedding(self.output_size, embedding)
         nn.init.uniform_(self.embedding.weight, -0.1, 0.1)  # small, because it may be the output matrix too
         self.encoder = Encoder(
