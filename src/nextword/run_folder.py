@@ -247,8 +247,8 @@ class RunFolder:
             manifest = self.manifest
             files = dict(manifest.get("files", {}))
             new = {name: checksum(scratch / name) for name in names}
-            either = {name: [*files.get(name, []), sum] for name, sum in new.items()}
-            self._write_manifest({**manifest, "files": files | either})
+            if either := {name: [*files[name], sum] for name, sum in new.items() if name in files}:
+                self._write_manifest({**manifest, "files": files | either})  # both are valid while files are replaced
             for name in names:
                 (scratch / name).chmod(0o644)  # safetensors gives only the owner access
                 replace_file(scratch / name, self.path / name)

@@ -53,7 +53,7 @@ def test_run_killed_repeatedly_gives_bit_identical_result(tmp_path: Path) -> Non
 
 def test_run_killed_before_any_rename_gives_bit_identical_result(text: Path, tmp_path: Path) -> None:
     count = int(drive("renames", text, tmp_path))
-    assert count > 10
+    assert count >= 8
     straight = (tmp_path / "straight" / "model.safetensors").read_bytes()
     for n in range(count):
         assert (tmp_path / f"at-{n}" / "model.safetensors").read_bytes() == straight, n

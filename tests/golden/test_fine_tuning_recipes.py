@@ -28,7 +28,8 @@ def test_bert_recipe_equals_paper_settings(name: str) -> None:
     (phase,) = recipe.phases
     assert phase.batches["rows"] in (16, 32)
     assert phase.optimizer["kind"] == "adamw"
-    assert phase.optimizer["rate"] in (5e-5, 3e-5, 2e-5)
+    # bert/finetune is for small encoders too: its rate is one of Turc et al. 2019
+    assert phase.optimizer["rate"] in ((3e-4, 1e-4) if name == "bert/finetune" else (5e-5, 3e-5, 2e-5))
     assert 2 <= phase.epochs <= 4
     assert recipe.model.get("dropout", 0.1) == (recipe.task or {})["dropout"] == 0.1
     schedule = Schedule(1.0, phase.schedule)

@@ -278,11 +278,11 @@ def _print_overview(about: Mapping[str, Any]) -> None:
     facts["rows"] = " · ".join(f"{n:,}" if split == "all" else f"{split} {n:,}" for split, n in rows.items())
     if "numbers" in about:
         facts["numbers"] = " · ".join(f"{name} {value:.6g}" for name, value in about["numbers"].items())
-    if "classes" in about:
-        classes = list(about["classes"].items())
+    for key in {"classes", "tags"} & about.keys():
+        classes = list(about[key].items())
         counts = [f"{shorten(label, LABEL_WIDTH)} {n:,}" for label, n in classes[:MAX_CLASSES]]
         more = f" and {len(classes) - MAX_CLASSES:,} more" if len(classes) > MAX_CLASSES else ""
-        facts["tags" if about["kind"] == "tagging" else "classes"] = " · ".join(counts) + more
+        facts[key] = " · ".join(counts) + more
     for key, value in facts.items():
         print_line(f"  {key:8} {escape(value)}")
     cells = [

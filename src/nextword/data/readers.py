@@ -100,7 +100,8 @@ def read_file(
     if reader == "tagged":
         return _read_tagged(file)
     if reader == "breaks":
-        documents = read_file(file, text_column, header=header)
+        column = text_column if format_suffix(file) in (*JSON_LINES, *DELIMITERS) else None  # or a file per review
+        documents = read_file(file, column, header=header)
         return (replace(document, text=replace_breaks(document.text)) for document in documents)
     if format_suffix(file) in (*JSON_LINES, *DELIMITERS):
         table = open_texts(file, text_column, header)

@@ -386,7 +386,7 @@ def _describe_tags(path: Path) -> dict[str, Any]:
     return {
         **_common(TAGS, path),
         "rows": {split: len(text) for split, text in splits.items()},
-        "classes": dict(tags.most_common()),
+        "tags": dict(tags.most_common()),
         "lengths": {"sentence": lengths.as_dict()},
         "warnings": _few(len(sentences), "sentence"),
         "notes": [note for text in splits.values() for note in text.notes],

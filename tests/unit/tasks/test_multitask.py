@@ -114,7 +114,7 @@ def test_each_head_predicts_and_trains_as_if_alone(place: Path, slug: str) -> No
         touched = [out.weight.grad is not None for out in network.out]
         assert touched == [i == part for i in range(3)]
         assert any(p.grad is not None for p in network.encoder.parameters())
-    own = {name.split(".")[0] for name in network._head_tensors()}
+    own = {name.split(".")[0] for name in network.head_tensors()}
     assert own == ({"out", "dense"} if slug == "roberta" else {"out"})
 
 

@@ -15,14 +15,17 @@ import nextword
 from nextword import tasks as transfer
 from nextword.batching.examples import Bucketed
 from nextword.core.errors import InvalidSetting, NextwordError, RunError, Unsupported
-from nextword.lm.base import TextModel
+from nextword.lm.causal import CausalLM
 from nextword.lm.embedding import ContextualVectors
 from nextword.tasks.datasets.tagged import read_tags
 from nextword.tasks.encoding import encode_texts
 from nextword.tasks.plan import make_plan
 from nextword.tasks.tagging import SentenceBatches, WordTagger, encode_sentences
+from nextword.tokenizers.base import vocabulary
+from nextword.tokenizers.training import train_tokenizer
 from tests.support.tiny_tagged import quick_changes, write_tagged_data
 from tests.support.tiny_transfer import make_run
+from tests.support.toy_bigram import Bigram
 
 
 @pytest.fixture(scope="module")
@@ -195,10 +198,10 @@ def test_contextual_vectors_have_one_vector_per_word_and_layer(tmp_path: Path) -
 
 
 def test_contextual_vectors_of_model_without_embeddings_raise() -> None:
-    lm = object.__new__(TextModel)
-    lm.name = "counts"
+    tokenizer = train_tokenizer({"kind": "bytes"}, ["x"])
+    counts = Bigram(Bigram.Config(), vocabulary(tokenizer))
     with pytest.raises(Unsupported):
-        ContextualVectors(lm)
+        ContextualVectors(CausalLM(counts, tokenizer))
 
 
 def test_tagger_with_contextual_vectors_of_missing_run_raises(data: Path, tmp_path: Path) -> None:
