@@ -21,6 +21,9 @@ A first tour:
     result = nw.transfer("bert/finetune", from_="runs/bert", data=[("A fine film.", "good"), …])
     result.model.predict(["Two hours wasted."])
 
+    # Look inside: surprisal, attention, layers, gates, saliency (nextword/lens).
+    nw.lens.explain_text(lm, "the cat sat on the mat")
+
 Every function has a command of the same name: `nextword train lstm/tiny`. Mistakes that you can fix raise subclasses of
 nw.NextwordError. `nw.papers()` lists all models and recipes, `nw.runs()` your runs.
 """
@@ -33,6 +36,7 @@ from typing import TYPE_CHECKING
 from nextword.core.errors import NextwordError
 
 if TYPE_CHECKING:
+    from nextword import lens
     from nextword.api import (
         compare,
         convert,
@@ -69,6 +73,7 @@ __all__ = [
     "compare",
     "convert",
     "evaluate",
+    "lens",
     "load",
     "open_corpus",
     "papers",
@@ -87,10 +92,13 @@ _MODULES = {  # where a name is; imported when it is used, so that `import nextw
     "nextword.results": ("EvaluationResult", "Paper", "Predictions", "Run", "TransferResult"),
     "nextword.training.events": ("Event",),
 }
+_PACKAGES = ("lens",)
 _PLACES = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:
+    if name in _PACKAGES:
+        return importlib.import_module(f"nextword.{name}")
     if name not in _PLACES:
         from nextword.core.errors import did_you_mean
 

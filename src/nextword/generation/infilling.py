@@ -21,7 +21,7 @@ from torch import Tensor
 
 from nextword.core import pytree
 from nextword.core.errors import Unsupported, invalid
-from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Inputs, State, Stop, Vocabulary
+from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Encoding, Inputs, State, Stop, Vocabulary
 from nextword.generation.beam_search import BeamModel, Hypothesis, beam_search
 from nextword.generation.sampling import generate_batch, make_generator
 from nextword.generation.whole_words import MARKS, WORD, continues_word, read_word
@@ -62,21 +62,29 @@ def check_infilling(decoding: Decoding, stop: Stop, n: int) -> None:
 
 
 def encode_part(tokenizer: Tokenizer, text: str, first: bool = False) -> list[int]:
-    """The ids of a part of a text: before a blank or, if it is not the first part, after one.
+    """The ids of a part of a text: before a blank or, if it is not the first part, after one."""
+    ids: list[int] = align_part(tokenizer, text, first).ids.tolist()
+    return ids
+
+
+def align_part(tokenizer: Tokenizer, text: str, first: bool = False) -> Encoding:
+    """The ids of a part of a text, and their byte spans within the part.
 
     A part after a blank is encoded as after a word: with a letter before it, whose ids are then dropped. A word right
     after the blank is a word of its own.
     """
     text = text.rstrip(" ")
     if first or not text:
-        return tokenizer.encode(text).ids.tolist()
-    if text[0].isalnum():
-        text = " " + text
-    encoding = tokenizer.encode("a" + text)
+        return tokenizer.encode(text)
+    added = int(text[0].isalnum())  # a space
+    text = " " * added + text
+    encoding, offset = tokenizer.encode("a" + text), 1 + added
     is_part = encoding.spans[:, 1] > 1  # the letter may be several tokens, the last of which have no length
     if (encoding.spans[is_part, 0] < 1).any():  # a token spans the letter and the part
-        return tokenizer.encode(text).ids.tolist()
-    return encoding.ids[is_part].tolist()
+        encoding, offset = tokenizer.encode(text), added
+        is_part = np.ones(len(encoding), bool)
+    spans = (encoding.spans[is_part] - offset).clip(0)
+    return Encoding(encoding.ids[is_part], spans, encoding.words[is_part])
 
 
 def join_parts(parts: Sequence[str], blanks: Sequence[str]) -> str:

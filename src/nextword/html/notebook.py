@@ -1,9 +1,12 @@
-"""How objects look in a notebook: small tables without scripts or style sheets, for `_repr_html_`."""
+"""How objects look in a notebook, for `_repr_html_`: plain small tables, and charts in the report's style."""
 
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Iterable, Sequence
+from functools import cache
+from importlib.resources import files
 
 from rich.console import Console, RenderableType
 
@@ -35,6 +38,19 @@ def table_html(header: Sequence[str], rows: Iterable[Sequence[object]], note: st
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>" + (
         f"<p>{escape(note)}</p>" if note else ""
     )
+
+
+@cache
+def _nested_css() -> str:
+    """The style of the report's page, for what is inside of `.nextword` only."""
+    css = files("nextword.html").joinpath("page.css").read_text(encoding="utf-8")
+    css = re.sub(r"(?m)^(\s*)(?::root|body) \{", r"\1& {", css)
+    return f".nextword {{\n{css}\npadding: 8px 16px;\n}}"
+
+
+def styled_fragment(content: str) -> str:
+    """Charts and tables in the classes of page.css, which bring their style along and change nothing around them."""
+    return f'<div class="nextword"><style>{_nested_css()}</style>{content}</div>'
 
 
 def rich_html(renderable: RenderableType, width: int = 100) -> str:

@@ -7,13 +7,14 @@
     SourceAttention          a recurrent decoder attends to a source                           seq2seq
     DistanceBias             a learned bias per distance bucket                                T5
 
-The first three call torch's scaled_dot_product_attention, which picks a fused kernel and avoids (T, T) matrices where
-it can.
+All but the last two call torch's scaled_dot_product_attention, as T5 does. It picks a fused kernel, avoids (T, T)
+matrices where it can, and returns no weights. `AttentionRecorder` computes them beside it, for whoever wants to look.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Protocol
@@ -21,6 +22,7 @@ from typing import Any, Protocol
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from nextword.core.errors import invalid
 from nextword.core.types import Inputs
@@ -90,6 +92,64 @@ def banded_attention(q: Tensor, k: Tensor, v: Tensor, band: int, drop: float = 0
     mask = torch.cat([first.unsqueeze(0), seen.expand(blocks - 1, -1, -1)])
     y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=drop)
     return y.reshape(batch, heads, blocks * band, width)[:, :, :steps]
+
+
+def merge_blocks(weights: Tensor) -> Tensor:
+    """The weights of `banded_attention`, (B, H, N, b, 2b) by block, as one matrix (B, H, N·b, N·b)."""
+    batch, heads, blocks, band, _ = weights.shape
+    wide = weights.new_zeros(batch, heads, blocks, band, (blocks + 1) * band)  # a block of nothing comes first
+    for i in range(blocks):
+        wide[:, :, i, :, i * band : (i + 2) * band] = weights[:, :, i]
+    return wide[..., band:].flatten(2, 3)
+
+
+# ------------------------------------------------------------------------------------------------ the weights
+
+
+def attention_weights(
+    q: Tensor, k: Tensor, mask: Tensor | None = None, is_causal: bool = False, scale: float | None = None
+) -> Tensor:
+    """softmax(Q Kᵀ · scale + mask), which scaled_dot_product_attention multiplies V by: (…, T, K), (…, S, K) → (T, S).
+
+    The mask is True where a query may attend, or a number to add to the score. The default scale is 1 / √K.
+    """
+    scores = q @ k.transpose(-1, -2) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if is_causal:
+        mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=q.device).tril()
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    return scores.softmax(-1)
+
+
+class AttentionRecorder(TorchFunctionMode):
+    """Records the weights of all attention that this thread computes inside the block.
+
+        with AttentionRecorder() as recorder:
+            network.hidden(inputs, None)
+        recorder.weights  # (B, H, T, S) of every call, in order
+
+    Layers call their kernel as always, and know nothing of it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weights: list[Tensor] = []
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Sequence[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        options = kwargs or {}
+        if func is F.scaled_dot_product_attention:
+            q, k = args[:2]
+            weights = attention_weights(
+                q, k, options.get("attn_mask"), options.get("is_causal", False), options.get("scale")
+            )
+            self.weights.append(merge_blocks(weights) if weights.dim() == 5 else weights)
+        return func(*args, **options)
 
 
 # ------------------------------------------------------------------------------------------------ both directions

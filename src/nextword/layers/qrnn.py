@@ -25,6 +25,7 @@ from torch.autograd.function import once_differentiable
 
 from nextword.kernels import triton_kernels as kernels
 from nextword.layers.dropout import drop_connections
+from nextword.layers.recurrent import CellTrace
 
 QRNNState = tuple[Tensor, ...]  # (c,), or (c, x) where the window is 2: (B, D) and (B, I)
 
@@ -59,6 +60,19 @@ class QRNN(nn.Module):
         gates = F.linear(seen, drop_connections(self.weight, self.drop, self.training), self.bias)  # (T, B, 3D)
         h, c = fo_pool(gates, state[0])
         return h, (c, x[-1].to(state[1].dtype)) if self.window == 2 else (c,)
+
+    def trace(self, x: Tensor) -> CellTrace:
+        """Read (T, B, I) from an empty state, step by step, and keep everything. A step's state is shown as (h, c)."""
+        c, *before = self.start(x.shape[1])
+        gates, states = [], []
+        for x_t in x:
+            z, f, o = F.linear(torch.cat([x_t, *before], -1), self.weight, self.bias).chunk(3, -1)
+            z, f, o = torch.tanh(z), torch.sigmoid(f), torch.sigmoid(o)
+            c = f * c + (1 - f) * z
+            gates.append({"candidate": z, "forget": f, "output": o})
+            states.append((o * c, c))
+            before = [x_t] if before else []
+        return CellTrace(tuple(gates), tuple(states))
 
     def stepwise(self, x: Tensor, state: QRNNState) -> tuple[Tensor, QRNNState]:
         """The reference, step by step."""

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +41,15 @@ from nextword.layers.dropout import drop_connections
 
 Weights = tuple[Tensor, Tensor, Tensor, Tensor]
 CellState = tuple[Tensor, ...]  # (h,), or (h, c) for the LSTM; each (B, D)
+
+
+@dataclass(frozen=True)
+class CellTrace:
+    """What a recurrent layer computed at each time step; tensors (B, D) that gradients can be taken of."""
+
+    gates: tuple[dict[str, Tensor], ...]  # of each step; empty dictionaries for a layer without gates
+    states: tuple[CellState, ...]  # after each step: (h,), or (h, c)
+    name: str = ""  # such as "backward", where a layer has several parts
 
 
 def tanh_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
@@ -62,11 +71,16 @@ def gru_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
 def gru_gates(from_input: Tensor, from_state: Tensor, state: CellState) -> CellState:
     """The gates, given both products (B, 3 D)."""
     (h,) = state
+    _, update, candidate = gru_activations(from_input, from_state)
+    return (candidate + update * (h - candidate),)
+
+
+def gru_activations(from_input: Tensor, from_state: Tensor) -> tuple[Tensor, ...]:
+    """Reset gate, update gate and candidate, (B, D) each."""
     rx, zx, nx = from_input.chunk(3, -1)
     rh, zh, nh = from_state.chunk(3, -1)
     reset, update = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
-    candidate = torch.tanh(nx + reset * nh)
-    return (candidate + update * (h - candidate),)
+    return reset, update, torch.tanh(nx + reset * nh)
 
 
 def lstm_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
@@ -77,9 +91,20 @@ def lstm_cell(x: Tensor, state: CellState, w: Weights) -> CellState:
 def lstm_gates(from_input: Tensor, from_state: Tensor, state: CellState) -> CellState:
     """The gates, given both products (B, 4 D)."""
     _, c = state
+    input, forget, candidate, output = lstm_activations(from_input, from_state)
+    c = forget * c + input * candidate
+    return output * torch.tanh(c), c
+
+
+def lstm_activations(from_input: Tensor, from_state: Tensor) -> tuple[Tensor, ...]:
+    """Input gate, forget gate, candidate and output gate, (B, D) each."""
     i, f, g, o = (from_input + from_state).chunk(4, -1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
+    return torch.sigmoid(i), torch.sigmoid(f), torch.tanh(g), torch.sigmoid(o)
+
+
+def no_activations(from_input: Tensor, from_state: Tensor) -> tuple[Tensor, ...]:
+    """An Elman network has no gates."""
+    return ()
 
 
 @dataclass(frozen=True)
@@ -88,14 +113,19 @@ class Cell:
     gates: int
     memories: int  # tensors in its state
     fused: str  # name of torch's kernel
+    names: tuple[str, ...] = ()  # of the gates, and
+    activations: Callable[[Tensor, Tensor], tuple[Tensor, ...]] = no_activations  # their values, from both products
 
 
+LSTM_NAMES = ("input", "forget", "candidate", "output")
+GRU_NAMES = ("reset", "update", "candidate")
 CELLS = {
     "tanh": Cell(tanh_cell, 1, 1, "rnn_tanh"),
     "relu": Cell(relu_cell, 1, 1, "rnn_relu"),
-    "gru": Cell(gru_cell, 3, 1, "gru"),
-    "lstm": Cell(lstm_cell, 4, 2, "lstm"),
+    "gru": Cell(gru_cell, 3, 1, "gru", GRU_NAMES, gru_activations),
+    "lstm": Cell(lstm_cell, 4, 2, "lstm", LSTM_NAMES, lstm_activations),
 }
+TORCH_CELLS = {"RNN_TANH": "tanh", "RNN_RELU": "relu", "GRU": "gru", "LSTM": "lstm"}  # `mode` of torch's layers
 
 
 GATES = {"gru": gru_gates, "lstm": lstm_gates}
@@ -160,6 +190,10 @@ class RecurrentLayer(nn.Module):
             outputs.append(state[0])
         return torch.stack(outputs), state
 
+    def trace(self, x: Tensor) -> CellTrace:
+        """Read (T, B, I) from an empty state, step by step, and keep everything."""
+        return trace_cell(self.kind, x, self.start(x.shape[1]), self.weights(), self.leak)
+
     def fused(self, x: Tensor, state: CellState) -> tuple[Tensor, CellState]:
         kernel: Any = vars(torch)[self.kind.fused]
         weights = self.weights()
@@ -179,6 +213,43 @@ class RecurrentLayer(nn.Module):
                 x, before if len(before) == 2 else before[0], list(weights), True, 1, 0.0, self.training, False, False
             )
         return y, tuple(m.squeeze(0) for m in after)
+
+
+def trace_cell(kind: Cell, x: Tensor, state: CellState, weights: Weights, leak: float = 0.0) -> CellTrace:
+    """As `RecurrentLayer.stepwise`, with the gates and the state of every step."""
+    gates, states = [], []
+    for x_t in x:
+        products = F.linear(x_t, weights[0], weights[2]), F.linear(state[0], weights[1], weights[3])
+        gates.append(dict(zip(kind.names, kind.activations(*products), strict=True)))
+        new = kind.cell(x_t, state, weights)
+        if leak:
+            new = tuple(leak * old + (1 - leak) * now for old, now in zip(state, new, strict=True))
+        state = new
+        states.append(state)
+    return CellTrace(tuple(gates), tuple(states))
+
+
+def trace_torch_layer(layer: nn.RNNBase, x: Tensor) -> list[CellTrace]:
+    """A layer of torch over (T, B, I), in one direction or both; the backward one's steps in the order of the text."""
+    kind, traces = CELLS[TORCH_CELLS[layer.mode]], []
+    for side, suffix in (("forward", ""), ("backward", "_reverse"))[: 1 + layer.bidirectional]:
+        parameters = dict(layer.named_parameters())
+        names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+        w_ih, w_hh, b_ih, b_hh = (parameters[f"{name}_l0{suffix}"] for name in names)
+        start = tuple(x.new_zeros(x.shape[1], layer.hidden_size) for _ in range(kind.memories))
+        trace = trace_cell(kind, x.flip(0) if suffix else x, start, (w_ih, w_hh, b_ih, b_hh))
+        order = -1 if suffix else 1
+        traces.append(CellTrace(trace.gates[::order], trace.states[::order], side if layer.bidirectional else ""))
+    return traces
+
+
+def trace_layers(layers: Iterable[Any], x: Tensor) -> tuple[list[CellTrace], Tensor]:
+    """Layers that read each other, over (T, B, I): the trace of each, and the output of the last."""
+    traces = []
+    for layer in layers:
+        traces.append(layer.trace(x))
+        x = torch.stack([state[0] for state in traces[-1].states])
+    return traces, x
 
 
 def reverse_padded(x: Tensor, lengths: Tensor) -> Tensor:
@@ -289,6 +360,20 @@ class ProjectedLSTM(nn.Module):
             y, h, c = self.stepwise(x, h, c, weights, token_mask)
         dtype = self.bias.dtype
         return y, (h.to(dtype).flatten(0, 1), c.to(dtype).flatten(0, 1))
+
+    def trace(self, x: Tensor, side: int) -> CellTrace:
+        """One side over (T, B, I) from an empty state, step by step; h is the narrow state, c has all cells."""
+        w, u, bias, r = (weight[0] for weight in self.weights(side))
+        h, c = self.start(x.shape[1])
+        gates, states = [], []
+        for x_t in x:
+            values = lstm_activations(F.linear(x_t, w, bias), F.linear(h, u))
+            input, forget, candidate, output = values
+            c = clip(forget * c + input * candidate, self.limits[0])
+            h = clip(F.linear(output * torch.tanh(c), r), self.limits[1])
+            gates.append(dict(zip(LSTM_NAMES, values, strict=True)))
+            states.append((h, c))
+        return CellTrace(tuple(gates), tuple(states))
 
     def stepwise(
         self, x: Tensor, h: Tensor, c: Tensor, weights: ProjectedWeights, token_mask: Tensor | None = None

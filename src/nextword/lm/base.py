@@ -1,8 +1,9 @@
 """The contract of text-level models: plain strings in, plain values out, over any network and any tokenizer.
 
     ability     methods                                          who has it
-    score       score, score_many, token_nats, stream_nats       language models; masked ones as pseudo-likelihoods
-    next        next                                             causal and masked language models
+    score       score, score_many, token_nats, stream_nats,      language models; masked ones as pseudo-likelihoods
+                scored_tokens, token_layers, token_log_probs
+    next        next, next_layers                                causal and masked language models
     fill        fill                                             models that see both sides
     generate    generate, generate_many, n_best, n_best_many     causal and sequence-to-sequence models
     infill      infill, infill_many                              GLM, T5: blanks of any length
@@ -33,6 +34,7 @@ from nextword.core.types import (
     EXACT,
     Beam,
     Decoding,
+    Encoding,
     Greedy,
     Guess,
     Piece,
@@ -48,6 +50,7 @@ from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
 
 if TYPE_CHECKING:
+    from nextword.generation.beam_search import BeamObserver
     from nextword.generation.infilling import Filled
 
 Layer = int | str | Mapping[int, float]  # which layers to read: see `TextModel.embed`
@@ -63,12 +66,17 @@ ABILITIES = {
 }
 METHODS = {  # method → its ability
     **dict.fromkeys(("score", "score_many", "token_nats", "stream_nats", "windowed_nats"), "score"),
+    **dict.fromkeys(("scored_tokens", "token_layers", "token_log_probs"), "score"),
     **dict.fromkeys(("generate", "generate_many", "n_best", "n_best_many"), "generate"),
     **dict.fromkeys(("infill", "infill_many"), "infill"),
     **dict.fromkeys(("embed", "embed_words"), "embed"),
+    "next_layers": "next",
     **{name: name for name in ("next", "fill", "nearest", "predict")},
 }
-TAKE_A_TEXT = ("score", "next", "fill", "generate", "infill", "n_best", "nearest")
+TAKE_A_TEXT = (
+    *("score", "next", "fill", "generate", "infill", "n_best", "nearest"),
+    *("scored_tokens", "token_layers", "token_log_probs", "next_layers"),
+)
 TAKE_TEXTS = ("score_many", "generate_many", "n_best_many", "infill_many", "embed")
 CALLS = {"score": "score_many", "infill": "infill_many", "n_best": "n_best_many"}  # methods in terms of another
 
@@ -281,6 +289,21 @@ class TextModel:
         """−log p of every token, each seeing at most `context` tokens and at least `context` − `stride`."""
         raise self.unsupported("score")
 
+    def scored_tokens(self, text: str, given: str = "") -> Encoding:
+        """The tokens whose costs `score` sums, with byte spans within the text. A target's end token has no bytes."""
+        raise self.unsupported("score")
+
+    def token_layers(self, text: str, given: str = "") -> Iterator[list[Tensor]]:
+        """Every layer (n, width) where each scored token is predicted, n tokens at a time, in the order of the text.
+
+        The readout reads the last layer.
+        """
+        raise self.unsupported("score")
+
+    def token_log_probs(self, text: str, given: str = "") -> Iterator[Tensor]:
+        """log p of the whole vocabulary (n, V) where each scored token is predicted, n tokens at a time."""
+        raise self.unsupported("score")
+
     def _make_score(self, text: str, nats: float, tokens: int) -> Score:
         """The score of a text whose tokens cost this much together; predicted line ends count as words."""
         words = len(text.split()) + (text.count("\n") if self.tokenizer.end is None else 0)
@@ -291,6 +314,10 @@ class TextModel:
 
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
         """The k likeliest next words, or words between two texts; `tokens`: raw tokens instead of words."""
+        raise self.unsupported("next")
+
+    def next_layers(self, left: str, right: str = "") -> list[Tensor]:
+        """Every layer (1, width) where the token after a text is predicted, or the token between two texts."""
         raise self.unsupported("next")
 
     def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
@@ -344,10 +371,16 @@ class TextModel:
         raise self.unsupported("generate")
 
     def n_best(
-        self, prompt: str, decoding: Beam = Beam(), stop: Stop = Stop(), n: int | None = None, overflow: str = "slide"
+        self,
+        prompt: str,
+        decoding: Beam = Beam(),
+        stop: Stop = Stop(),
+        n: int | None = None,
+        overflow: str = "slide",
+        observer: BeamObserver | None = None,
     ) -> list[Candidate]:
-        """The n best continuations of a beam search (default: its width), best first."""
-        return self.n_best_many([prompt], decoding, stop, n, overflow)[0]
+        """The n best continuations of a beam search (default: its width), best first; an `observer` sees its steps."""
+        return self.n_best_many([prompt], decoding, stop, n, overflow, observer)[0]
 
     def n_best_many(
         self,
@@ -356,6 +389,7 @@ class TextModel:
         stop: Stop = Stop(),
         n: int | None = None,
         overflow: str = "slide",
+        observer: BeamObserver | None = None,
     ) -> list[list[Candidate]]:
         raise self.unsupported("generate")
 

@@ -10,12 +10,12 @@ from torch import Tensor
 
 from nextword.core.errors import invalid
 from nextword.core.protocols import Encoder, Infilling
-from nextword.core.types import EXACT, Guess, Progress, Score, State, ignore_progress
+from nextword.core.types import EXACT, Encoding, Guess, Inputs, Progress, Score, State, ignore_progress
 from nextword.generation.whole_words import Spelling, next_words
 from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
-from nextword.lm.masked import WINDOW
+from nextword.lm.masked import BATCH_ROWS, WINDOW, own_tokens
 from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.words import Words
@@ -184,6 +184,39 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             progress(min(starts[min(at + rows, len(starts)) - 1] + stride, len(ids)), len(ids))
         return out
 
+    def scored_tokens(self, text: str, given: str = "") -> Encoding:
+        self.require("score")
+        return own_tokens(self.tokenizer.encode(given + text), len(given.encode()))
+
+    @torch.no_grad()
+    def token_layers(self, text: str, given: str = "") -> Iterator[list[Tensor]]:
+        self.require("score")
+        count = len(self.scored_tokens(text, given))
+        ids = self._in_reading_order(self.tokenizer.encode(given + text).ids.astype(np.int64))
+        first, state = self.network.start(1)
+        row = torch.cat([first, torch.from_numpy(np.ascontiguousarray(ids)).to(first.device)])[:-1]
+        unscored = len(row) - count  # these come first: nothing can be given to a network that reads backward
+        for at in range(0, len(row), self.network.chunk):
+            layers, state = self.network.hidden(Inputs(row[None, at : at + self.network.chunk]), state)
+            skipped = max(0, unscored - at)
+            if skipped < layers[-1].shape[1]:
+                yield [layer[0, skipped:] for layer in layers]
+
+    @torch.no_grad()
+    def token_log_probs(self, text: str, given: str = "") -> Iterator[Tensor]:
+        if self.network.has_hidden_states:
+            for layers in self.token_layers(text, given):
+                for h in layers[-1].split(BATCH_ROWS):
+                    yield self.network.readout.log_probs(h).float()
+            return
+        count = len(self.scored_tokens(text, given))
+        ids = self.tokenizer.encode(given + text).ids.tolist()
+        last, state = self._read_prompts([ids[: len(ids) - count]])
+        for id in ids[len(ids) - count :]:
+            log_p, state = self.network.step(last, state)
+            yield log_p.float()
+            last = torch.full_like(last, id)
+
     # -------------------------------------------------------------------------------------------- next and fill
 
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
@@ -203,7 +236,6 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
         self.require("next")
         if k < 1:
             raise invalid("k", k, "must be at least 1.")
-        last, state = self._read_prompts([self.tokenizer.encode(left).ids.tolist()])
         if tokens or self.tokenizer.kind == "words":
             with torch.no_grad():
                 return self._name_likeliest(self.network.step(last, state)[0][0], k, strip=not tokens)
@@ -212,6 +244,14 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             self._spelling = Spelling(pieces, self.tokenizer.special.values())
         words = next_words(self.network, last, state, self._spelling, k, left=left.encode()[-4:])
         return [Guess(word.decode("utf-8", "replace").strip() or "⏎", p) for word, p in words]
+
+    @torch.no_grad()
+    def next_layers(self, left: str, right: str = "") -> list[Tensor]:
+        self.require("next")
+        if right:
+            raise self.unsupported("fill")
+        last, state = self._read_prompts([self.tokenizer.encode(left).ids.tolist()])
+        return [layer[:, -1] for layer in self.network.hidden(Inputs(last.unsqueeze(1)), state)[0]]
 
     def fill(self, text: str, k: int = 10, tokens: bool = False) -> list[list[Guess]]:
         self.require("fill")
@@ -243,6 +283,16 @@ class BackwardLM(CausalLM):
 
     def token_nats(self, texts: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [nats[::-1] for nats in super().token_nats([reverse_ids(ids) for ids in texts])]
+
+    def scored_tokens(self, text: str, given: str = "") -> Encoding:
+        if given:
+            raise self.unsupported("score a text after another")
+        return super().scored_tokens(text)
+
+    def token_layers(self, text: str, given: str = "") -> Iterator[list[Tensor]]:
+        blocks = list(super().token_layers(text, given))
+        for layers in reversed(blocks):
+            yield [layer.flip(0) for layer in layers]
 
     def stream_nats(self, ids: np.ndarray, progress: Progress = ignore_progress) -> np.ndarray:
         return super().stream_nats(reverse_ids(ids), progress)[::-1]

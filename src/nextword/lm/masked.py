@@ -18,10 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from nextword.core.errors import invalid
-from nextword.core.types import PSEUDO, FramedText, Guess, Progress, Score, ignore_progress
-from nextword.generation.infilling import BLANK, MOST
+from nextword.core.types import PSEUDO, Encoding, FramedText, Guess, Inputs, Progress, Score, ignore_progress
+from nextword.generation.infilling import BLANK, MOST, align_part, crop_context
 from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import BATCH_TOKENS, EmbeddingMixin, batch_by_size, frame_ids, pack_frames
 from nextword.models.base import Network
@@ -70,6 +71,30 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> list[Guess]:
         """The k likeliest words between two texts; `tokens`: raw tokens instead. `fill` takes a text with blanks."""
         return self._fill_blank([left], [right], k, tokens)
+
+    @torch.no_grad()
+    def next_layers(self, left: str, right: str = "") -> list[Tensor]:
+        frame, at, _ = self.frame_blank(left, right)
+        inputs = pack_frames([frame], self.device)
+        return [layer[0, at : at + 1] for layer in self.network.hidden(inputs, None)[0]]
+
+    def frame_blank(self, left: str, right: str) -> tuple[FramedText, int, np.ndarray]:
+        """A blank of one token between two texts, framed; its position; and where each token of the frame is from.
+
+        The latter is (N, 2), byte spans of `left` + `___` + `right`, empty for special tokens. Texts are cropped to the
+        tokens nearest to the blank that fit.
+        """
+        self.require("fill")
+        before, after = align_part(self.tokenizer, left, first=True), align_part(self.tokenizer, right)
+        sides = crop_context(range(len(before)), range(len(after)), self.room - 1)
+        ids = [*before.ids[list(sides[0])], self._mask_id, *after.ids[list(sides[1])]]
+        frame = frame_ids(self.network, ids)
+        start, at = frame.text_spans[0][0], frame.text_spans[0][0] + len(sides[0])
+        origin = np.zeros((len(frame.ids), 2), np.int64)
+        origin[start:at] = before.spans[list(sides[0])]
+        offset = len((left + BLANK).encode())
+        origin[at + 1 : at + 1 + len(sides[1])] = after.spans[list(sides[1])] + offset
+        return frame, at, origin
 
     # -------------------------------------------------------------------------------------------- pseudo-likelihood
 
@@ -144,13 +169,8 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
             raise invalid("context", context, f"and stride = {stride} must be numbers of tokens.")
         scores = [HiddenTokenScores(np.zeros(len(at)), np.zeros(len(at), bool)) for at in positions]
         total, done = sum(map(len, positions)), 0
-        windows = self._windows(texts, positions, room, stride)
-        size: Callable[[_Window], int] = lambda window: len(window.frame.ids)  # noqa: E731
-        for batch in batch_by_size(windows, BATCH_TOKENS, size, BATCH_ROWS):
-            inputs = pack_frames([window.frame for window in batch], self.device)
-            sizes = np.array([len(window.frame.ids) for window in batch])
-            at = np.cumsum(sizes) - sizes + [window.at for window in batch]
-            log_p = self.network.fill(inputs, torch.from_numpy(at).to(self.device))  # (K, V)
+        for batch, inputs, at in self._window_batches(texts, positions, room, stride):
+            log_p = self.network.fill(inputs, at)  # (K, V)
             target = torch.tensor([window.id for window in batch], device=log_p.device)
             nats = -log_p.gather(1, target.unsqueeze(1)).squeeze(1).double().cpu().numpy()
             right = (log_p.argmax(1) == target).cpu().numpy()
@@ -159,6 +179,37 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
             done += len(batch)
             progress(done, total)
         return scores
+
+    def scored_tokens(self, text: str, given: str = "") -> Encoding:
+        self.require("score")
+        return own_tokens(self.tokenizer.encode(given + text), len(given.encode()))
+
+    @torch.no_grad()
+    def token_layers(self, text: str, given: str = "") -> Iterator[list[Tensor]]:
+        """Each token is hidden in turn."""
+        for inputs, at in self._hide_each(text, given):
+            yield [layer[0, at] for layer in self.network.hidden(inputs, None)[0]]
+
+    @torch.no_grad()
+    def token_log_probs(self, text: str, given: str = "") -> Iterator[Tensor]:
+        for inputs, at in self._hide_each(text, given):
+            yield self.network.fill(inputs, at).float()
+
+    def _hide_each(self, text: str, given: str) -> Iterator[tuple[Inputs, Tensor]]:
+        ids, count = self.tokenizer.encode(given + text).ids, len(self.scored_tokens(text, given))
+        positions = np.arange(len(ids) - count, len(ids))
+        return ((inputs, at) for _, inputs, at in self._window_batches([ids], [positions], self.room, 1))
+
+    def _window_batches(
+        self, texts: Sequence[np.ndarray], positions: Sequence[np.ndarray], room: int, stride: int
+    ) -> Iterator[tuple[list[_Window], Inputs, Tensor]]:
+        """Windows packed into one row, and the position (K,) of the hidden token of each."""
+        size: Callable[[_Window], int] = lambda window: len(window.frame.ids)  # noqa: E731
+        for batch in batch_by_size(self._windows(texts, positions, room, stride), BATCH_TOKENS, size, BATCH_ROWS):
+            sizes = np.array([len(window.frame.ids) for window in batch])
+            at = np.cumsum(sizes) - sizes + [window.at for window in batch]
+            inputs = pack_frames([window.frame for window in batch], self.device)
+            yield batch, inputs, torch.from_numpy(at).to(self.device)
 
     def _windows(
         self, texts: Sequence[np.ndarray], positions: Sequence[np.ndarray], room: int, stride: int
@@ -176,6 +227,12 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
                 hidden = frame.ids.copy()
                 hidden[inside] = self._mask_id
                 yield _Window(text, index, replace(frame, ids=hidden), inside, int(ids[t]))
+
+
+def own_tokens(encoding: Encoding, start: int) -> Encoding:
+    """The tokens that end after byte `start`, with spans counted from there."""
+    belongs = encoding.spans[:, 1] > start  # a token across the border belongs to the text
+    return Encoding(encoding.ids[belongs], (encoding.spans[belongs] - start).clip(0), encoding.words[belongs])
 
 
 class _Window(NamedTuple):

@@ -130,6 +130,28 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
                 nats[i] = cost
         return nats
 
+    def scored_tokens(self, text: str, given: str = "") -> Encoding:
+        encoding, end = self.tokenizer.encode(text), len(text.encode())
+        word = int(encoding.words[-1]) if len(encoding) else 0
+        return Encoding(
+            np.append(encoding.ids, self.end),
+            np.concatenate([encoding.spans.reshape(-1, 2), [[end, end]]]),
+            np.append(encoding.words, word),
+        )
+
+    @torch.no_grad()
+    def token_layers(self, text: str, given: str = "") -> Iterator[list[Tensor]]:
+        """`given` is the source."""
+        target, source = self._encode_sources([text, given])
+        first, state = self._read_prompts([source])
+        inputs = torch.tensor([[int(first[0]), *target[:-1]]], device=first.device)
+        yield [layer[0] for layer in self.network.hidden(Inputs(inputs), state)[0]]
+
+    @torch.no_grad()
+    def token_log_probs(self, text: str, given: str = "") -> Iterator[Tensor]:
+        for layers in self.token_layers(text, given):
+            yield self.network.readout.log_probs(layers[-1]).float()
+
     # -------------------------------------------------------------------------------------------- generate
 
     def _preceding(self, ids: list[int]) -> list[int]:

@@ -34,7 +34,7 @@ from nextword.layers.output.mixture import MixtureOfSoftmaxes
 from nextword.layers.output.softmax import TiedSoftmax
 from nextword.layers.qrnn import QRNN
 from nextword.layers.quantized import Int8Embedding, Int8LSTM, Int8TiedSoftmax
-from nextword.layers.recurrent import RecurrentLayer
+from nextword.layers.recurrent import CellTrace, RecurrentLayer, trace_layers
 from nextword.models.base import CausalNetwork, check_bits, check_choice, check_fraction, check_sizes
 
 CELLS = ("lstm", "gru", "qrnn")
@@ -92,7 +92,7 @@ class AWDConfig:
 
 class AWDLSTM(CausalNetwork):
     Config = AWDConfig
-    is_stateful = can_quantize = True
+    is_stateful = is_recurrent = can_quantize = True
 
     def __init__(self, config: AWDConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -132,6 +132,10 @@ class AWDLSTM(CausalNetwork):
         if isinstance(self.readout, MixtureOfSoftmaxes):
             self.readout.rows = len(inputs.ids)  # so that it can lock a mask of its own
         return [y.transpose(0, 1) for y in layers], tuple(new_state)
+
+    def trace(self, inputs: Inputs) -> tuple[list[list[CellTrace]], Tensor]:
+        traces, x = trace_layers(self.layers, self.embedding(inputs.ids.t()))
+        return [[trace] for trace in traces], x.transpose(0, 1)
 
     def regularized_activations(self, layers: list[Tensor]) -> tuple[Tensor, Tensor]:
         return layers[-2], layers[-1]

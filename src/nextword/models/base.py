@@ -26,6 +26,7 @@ from nextword.core import pytree
 from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import Encoding, FramedText, Inputs, State, Vocabulary
 from nextword.data.word_vectors import Vectors, read_words, vectors_for
+from nextword.layers.recurrent import CellTrace
 from nextword.models.framing import frame_texts, frames_for_task
 from nextword.models.storage import FILE, check_weights, load_checked_weights
 from nextword.tokenizers.base import Tokenizer
@@ -101,6 +102,8 @@ class Network(nn.Module):
     widths: Sequence[int] = ()  # embedding, then each layer: the sizes of what `hidden` or `encode` return
     has_hidden_states: bool = False  # `hidden` and `readout` are there
     has_output_layer: bool = True  # False: weights that came without one; it encodes, but predicts nothing
+    is_transformer: bool = False  # blocks of self-attention that write into one residual stream: see `final_norm`
+    is_recurrent: bool = False  # a state is carried from step to step: see `trace`
     has_attention: bool = False  # over a source: `attention` and `covered` are there
     has_query_stream: bool = False  # `queries` predicts a token from its position alone (XLNet)
     has_two_directions: bool = False  # two language models, one from each end: `both` and `backward_model` (ELMo)
@@ -191,6 +194,29 @@ class Network(nn.Module):
     def regularized_activations(self, layers: list[Tensor]) -> tuple[Tensor, Tensor] | None:
         """The last layer before and after dropout, for AR and TAR penalties; None if `hidden` does not return both."""
         return None
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """What the readout would read if this block's output were the last layer's, as the logit lens assumes."""
+        raise Unsupported(
+            f"{type(self).__name__} is no stack of blocks that write into one residual stream, so its inner layers "
+            "make no predictions. Use a Transformer; for a recurrent network, look at its gates.",
+            ability="layers",
+        )
+
+    def trace(self, inputs: Inputs) -> tuple[list[list[CellTrace]], Tensor]:
+        """Every step of one text through every recurrent layer, and what the readout reads (B, T, D).
+
+        A layer has one trace for each direction that it reads in.
+        """
+        raise Unsupported(
+            f"{type(self).__name__} has no recurrent layers, so it has no gates and carries no state through time. "
+            "Use an RNN, a GRU or an LSTM; for a Transformer, look at attention.",
+            ability="gates",
+        )
+
+    def predicted_ids(self, ids: Tensor) -> Tensor:
+        """The ids under which tokens are predicted: themselves, unless some count as unknown words."""
+        return ids
 
     def penalty(self) -> Tensor | None:
         """A term that the network adds to every loss; None: no term."""

@@ -53,7 +53,7 @@ class DecoderConfig:
 class DecoderLM(CausalNetwork):
     """Token and position embeddings, then `blocks`: (x, update, cache) → (x, keys and values), then `final_norm`."""
 
-    has_sliding_window = True
+    has_sliding_window = is_transformer = True
     can_quantize = can_compile = can_checkpoint = True
     is_post_norm = False  # blocks normalize the residual sum itself (GPT), not the input of each part (GPT-2)
     config: DecoderConfig
@@ -83,7 +83,7 @@ class DecoderLM(CausalNetwork):
         return F.dropout(x, self.config.dropout, self.training)
 
     def final_norm(self, x: Tensor) -> Tensor:
-        """Map the last block's output to what the readout reads."""
+        """Map a block's output to what the readout reads: the last one's, or, for the logit lens, an inner one's."""
         return x
 
     def layer_norms(self) -> list[nn.LayerNorm | None]:

@@ -37,7 +37,7 @@ from nextword.layers.char_cnn import make_character_embedding, spell_words
 from nextword.layers.output import make_readout
 from nextword.layers.output.base import NoReadout
 from nextword.layers.output.char import PartialReadout
-from nextword.layers.recurrent import ProjectedLSTM, ProjectedState
+from nextword.layers.recurrent import CellTrace, ProjectedLSTM, ProjectedState
 from nextword.models.base import CausalNetwork, check_sizes
 from nextword.models.framing import frame_texts
 
@@ -68,7 +68,7 @@ class ELMoConfig:
 class ELMo(CausalNetwork):
     Config = ELMoConfig
     is_bidirectional = True  # of `encode`
-    is_open_vocabulary = has_two_directions = True
+    is_open_vocabulary = has_two_directions = is_recurrent = True
 
     def __init__(self, config: ELMoConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -145,6 +145,19 @@ class ELMo(CausalNetwork):
 
     def backward_model(self) -> BackwardELMo:
         return BackwardELMo(self)
+
+    def trace(self, inputs: Inputs) -> tuple[list[list[CellTrace]], Tensor]:
+        """The forward model."""
+        x, traces = self.embed(inputs).transpose(0, 1), []
+        for i, layer in enumerate(self.layers):
+            trace = cast(ProjectedLSTM, layer).trace(x, FORWARD)
+            y = torch.stack([h for h, _ in trace.states])
+            x = y + x if i and self.config.residual else y
+            traces.append([trace])
+        return traces, x.transpose(0, 1)
+
+    def predicted_ids(self, ids: Tensor) -> Tensor:
+        return self.readout.replace_unwritten(ids)
 
     # -------------------------------------------------------------------------------------------- words in context
 

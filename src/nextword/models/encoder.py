@@ -122,7 +122,7 @@ class BidirectionalEncoder(Network):
     first.
     """
 
-    has_hidden_states = True
+    has_hidden_states = is_transformer = True
     can_compile = can_checkpoint = True
     recordable = True  # with packed texts in 16 bits, nothing waits for the GPU
     window: int
@@ -195,9 +195,11 @@ class BidirectionalEncoder(Network):
             else:
                 x = _run_block(attend, feed, x, layout, here)
             layers.append(x)
-        if self.last is not None:
-            layers[-1] = self.last(x)
+        layers[-1] = self.final_norm(x)
         return layers if at is None else layers[-1:]
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        return x if self.last is None else self.last(x)
 
     # -------------------------------------------------------------------------------------------- reading text
 

@@ -89,7 +89,7 @@ class Block(nn.Module):
 
 class GLM(CausalNetwork):
     Config = GLMConfig
-    has_sliding_window = generates_spans = can_checkpoint = True
+    has_sliding_window = generates_spans = can_checkpoint = is_transformer = True
     can_join = False
     window: int
 
@@ -149,8 +149,11 @@ class GLM(CausalNetwork):
                 x, cache = block(*arguments)
             layers.append(x)
             new_caches.append(cache)
-        layers[-1] = self.norm(x)
+        layers[-1] = self.final_norm(x)
         return layers, tuple(new_caches)
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        return self.norm(x)
 
     def _forward(self, ids: Tensor, positions: Tensor, mask: Tensor) -> list[Tensor]:
         """Parts A and B at once: (B, T), (B, T, 2), (B or 1, T, T) → every layer."""

@@ -30,7 +30,7 @@ from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers.char_cnn import make_embedding
 from nextword.layers.output import make_readout
 from nextword.layers.output.maxent_ngram import with_direct
-from nextword.layers.recurrent import RecurrentLayer
+from nextword.layers.recurrent import CellTrace, RecurrentLayer, trace_layers
 from nextword.models.base import CausalNetwork, check_choice, check_fraction, check_sizes
 
 
@@ -64,7 +64,7 @@ class ElmanConfig(RecurrentConfig):
 class RecurrentNetwork(CausalNetwork):
     Config: ClassVar[type[RecurrentConfig]] = RecurrentConfig
     cell: ClassVar[str]  # of layers/recurrent.py
-    is_stateful = True
+    is_stateful = is_recurrent = True
 
     def __init__(self, config: RecurrentConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -113,6 +113,13 @@ class RecurrentNetwork(CausalNetwork):
             layers[-1], words = self.readout.append_words(layers[-1], inputs.ids, state["words"])
             return layers, {"layers": tuple(new_cells), "words": words}
         return layers, tuple(new_cells)
+
+    def trace(self, inputs: Inputs) -> tuple[list[list[CellTrace]], Tensor]:
+        traces, x = trace_layers(self.layers, self.embedding(inputs.ids.t()))
+        h = x.transpose(0, 1)
+        if self.config.direct:
+            h, _ = self.readout.append_words(h, inputs.ids, self.readout.begin(len(inputs.ids)))
+        return [[trace] for trace in traces], h
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         layers, state = self.hidden(inputs, state)

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -38,7 +38,15 @@ from nextword.core.types import Inputs, State, Vocabulary
 from nextword.layers.attention import AdditiveAttention, SourceAttention, luong_attention
 from nextword.layers.dropout import dropout
 from nextword.layers.output.softmax import FullSoftmax, TiedSoftmax
-from nextword.layers.recurrent import GATES, CellState, RecurrentLayer, reverse_padded, run_padded
+from nextword.layers.recurrent import (
+    GATES,
+    CellState,
+    CellTrace,
+    RecurrentLayer,
+    reverse_padded,
+    run_padded,
+    trace_torch_layer,
+)
 from nextword.models.base import CausalNetwork, check_choice, check_sizes
 
 CELLS = {"lstm": nn.LSTM, "gru": nn.GRU}
@@ -152,7 +160,7 @@ class StepwiseDecoder:
 
 class Seq2Seq(CausalNetwork):
     Config = Seq2SeqConfig
-    is_conditional = True
+    is_conditional = is_recurrent = True
     can_join = False
 
     def __init__(
@@ -202,6 +210,16 @@ class Seq2Seq(CausalNetwork):
         """The source only: its embedding, and each layer of the encoder (B, S, ·)."""
         x = self.embed_source(inputs.ids)
         return [x, *self._run_encoder(x, _token_mask(inputs))[0]], None
+
+    def trace(self, inputs: Inputs) -> tuple[list[list[CellTrace]], Tensor]:
+        """The encoder over a source without padding; the readout does not read it, so its last layer is returned."""
+        x = self.embed_source(inputs.ids).transpose(0, 1)
+        x, layers = (x.flip(0) if self.config.reverse_source else x), []
+        for layer in self.encoder.layers:
+            layers.append(trace_torch_layer(cast(nn.RNNBase, layer), x))
+            steps = zip(*(trace.states for trace in layers[-1]), strict=True)
+            x = torch.stack([torch.cat([state[0] for state in sides], -1) for sides in steps])
+        return layers, x.transpose(0, 1)
 
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]:
         first, _ = super().start(batch)

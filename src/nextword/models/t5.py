@@ -169,7 +169,7 @@ class Stack(nn.Module):
 
 class T5(CausalNetwork):
     Config = T5Config
-    is_conditional = is_packable = True
+    is_conditional = is_packable = is_transformer = True
     can_compile = can_checkpoint = True
     can_join = False
 
@@ -309,9 +309,12 @@ class T5(CausalNetwork):
         for i, block in enumerate(self.decoder.blocks):
             own = partial(append, i) if append else None
             layers.append(self._run_block(block, layers[-1], bias, own, memory[:, i].unbind(1), memory_mask))
-        h = self._drop(self.decoder.norm(layers[-1]))
-        layers[-1] = h * self.config.width**-0.5 if self.config.tied else h
+        layers[-1] = self.final_norm(layers[-1])
         return layers
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        h = self._drop(self.decoder.norm(x))
+        return h * self.config.width**-0.5 if self.config.tied else h
 
     def step(self, last: Tensor, state: State) -> tuple[Tensor, State]:
         return self.fast.step(last, state) or super().step(last, state)

@@ -89,7 +89,7 @@ class Block(nn.Module):
 
 class XLNet(CausalNetwork):
     Config = XLNetConfig
-    has_query_stream = True
+    has_query_stream = is_transformer = True
 
     def __init__(self, config: XLNetConfig, vocabulary: Vocabulary) -> None:
         super().__init__(config, vocabulary)
@@ -119,6 +119,10 @@ class XLNet(CausalNetwork):
 
     def stacks(self) -> list[nn.ModuleList]:
         return [self.blocks]
+
+    def final_norm(self, x: Tensor) -> Tensor:
+        """Blocks end with a norm: nothing is left to do."""
+        return x
 
     def encode(self, inputs: Inputs, state: State = None) -> tuple[list[Tensor], State]:
         """The content stream: bidirectional, or as the mask says, or continuing a state the way that was read."""

@@ -134,7 +134,7 @@ def _gradients(
         text &= ids < model.encoder.known  # a word read by its characters is in no table, so it is not interpolated
     alpha = torch.from_numpy(np.resize(alphas, rows).repeat(num_frames)).to(ids.device)
     share = torch.where(text, alpha.unsqueeze(1), 1.0)
-    with _interpolating(model.encoder, ids, text, share) as lookups, torch.enable_grad():
+    with interpolate_embeddings(model.encoder, ids, text, share) as lookups, torch.enable_grad():
         logits = model.score_layer(model.layer(batch.inputs), batch).double()  # (rows, outputs)
         score = logits[:, output] - (logits.mean(1) if logits.shape[1] > 1 else 0.0)
         if not lookups:
@@ -205,7 +205,7 @@ class _Interpolation(TorchFunctionMode):
 
 
 @contextmanager
-def _interpolating(network: Network, ids: Tensor, text: Tensor, alpha: Tensor) -> Iterator[Lookups]:
+def interpolate_embeddings(network: Network, ids: Tensor, text: Tensor, alpha: Tensor) -> Iterator[Lookups]:
     """Interpolate embeddings inside the block. An embedding that is not a plain table is caught by a forward hook."""
     special = network.vocabulary.special
     pad = next((special[name] for name in MARKS["pad"] if name in special), None)

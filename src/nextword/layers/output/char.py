@@ -95,13 +95,14 @@ class PartialReadout(Readout):
         self.inner.fit_vocabulary(np.where(ids < self.written, ids, self.unknown))
 
     def nll(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.inner.nll(h, self._replace_unwritten(targets))
+        return self.inner.nll(h, self.replace_unwritten(targets))
 
     def total(self, h: Tensor, targets: Tensor) -> Tensor:
-        return self.inner.total(h, self._replace_unwritten(targets))
+        return self.inner.total(h, self.replace_unwritten(targets))
 
     def log_probs(self, h: Tensor) -> Tensor:
         return F.pad(self.inner.log_probs(h), (0, self.beyond), value=float("-inf"))
 
-    def _replace_unwritten(self, targets: Tensor) -> Tensor:
+    def replace_unwritten(self, targets: Tensor) -> Tensor:
+        """The targets, with the unknown word for those that are not predicted."""
         return targets.masked_fill(targets >= self.written, self.unknown)  # IGNORE is below all ids
