@@ -459,6 +459,12 @@ class Task(ABC, Generic[DataT, ExamplesT, PredictorT]):
 
         return predict_texts(predictor, request)
 
+    def records(self, predictor: Any, predictions: Sequence[Any]) -> list[dict[str, Any]]:
+        """Predictions as JSON values, as `nextword predict --json` shows them. Default: labels or numbers."""
+        from nextword.tasks.prediction_files import text_record
+
+        return [text_record(prediction) for prediction in predictions]
+
     @abstractmethod
     def evaluate(
         self, predictor: PredictorT, data: DataT, examples: Mapping[str, ExamplesT]

@@ -481,6 +481,18 @@ class CrossViewTagging(Tagging):
             return predict_several_tags(predictor, request)
         return super().predict_file(predictor, request)
 
+    def records(self, predictor: WordTagger, predictions: Sequence[Any]) -> list[Record]:
+        """Those of several tasks have the tags by task."""
+        if not isinstance(predictor, MultitaskTagger):
+            return super().records(predictor, predictions)
+        return [
+            {
+                "words": list(next(iter(by_task.values())).words),
+                "tags": {name: list(tagged.tags) for name, tagged in by_task.items()},
+            }
+            for by_task in predictions
+        ]
+
     def predict_split(
         self, predictor: WordTagger, data: Any, part: str, split: str, examples: Mapping[str, Any]
     ) -> list[list[str]]:
@@ -543,10 +555,7 @@ def predict_several_tags(model: MultitaskTagger, request: PredictionRequest) -> 
     """Tag the words of sentences with the tags of several tasks, one column each."""
     suffix, sentences = read_tag_request(model, request)
     tagged: Sequence[Mapping[str, Any]] = model.predict([one.words for one in sentences], request.progress)
-    records: list[Record] = []
-    for by_task in tagged:
-        words = next(iter(by_task.values())).words
-        records.append({"words": list(words), "tags": {name: list(one.tags) for name, one in by_task.items()}})
+    records = model.task.records(model, tagged)
     if suffix == ".jsonl":
         content = json_lines(records)
     else:

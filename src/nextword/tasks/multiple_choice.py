@@ -210,6 +210,9 @@ class MultipleChoice(TextTask[TextDataset, ChoiceExamples, "ChoicePredictor"]):
     def predict_file(self, predictor: ChoicePredictor, request: PredictionRequest) -> FilePredictions:
         return predict_choices(predictor, request)
 
+    def records(self, predictor: ChoicePredictor, predictions: Sequence[Any]) -> list[Record]:
+        return [{"predicted": int(p.label), "probabilities": list(p.probabilities.values())} for p in predictions]
+
     def analyze_errors(self, predictor: ChoicePredictor, data: TextDataset, examples: ChoiceExamples) -> dict[str, Any]:
         return error_analysis.analyze_choices(data.splits["dev"], self.decode(predictor.logits_of(examples)))
 
@@ -271,7 +274,7 @@ def predict_choices(model: ChoicePredictor, request: PredictionRequest) -> FileP
     examples = list(zip(rows.texts, rows.seconds or [""] * len(rows), rows.choices, strict=True))
     predictions = model.predict(examples, request.progress, notes)
     scores, more = _score_choices(rows, predictions)
-    records = [{"predicted": int(p.label), "probabilities": list(p.probabilities.values())} for p in predictions]
+    records = model.task.records(model, predictions)
     cells: list[Record] = records
     if suffix != ".jsonl":
         width = max(map(len, rows.choices))

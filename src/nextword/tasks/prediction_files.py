@@ -125,7 +125,7 @@ def predict_table(
         cells = [_text_cells(prediction, labels, suffix) for prediction in predictions]
         content, more = add_columns(table, cells, suffix)
         notes += more
-    records = [_text_record(prediction) for prediction in predictions]
+    records = [text_record(prediction) for prediction in predictions]
     summary, gold = f"{len(predictions):,} predictions", f"the column '{label_column}'"
     return FilePredictions(content, records, summary, labels, scores, gold, notes)
 
@@ -138,7 +138,7 @@ def _same_label_notes(predictions: Sequence[Prediction], advice: str) -> list[st
     return [f"all {len(predictions):,} rows got the label '{labels.pop()}'. {advice}"]
 
 
-def _text_record(prediction: Prediction) -> Record:
+def text_record(prediction: Prediction) -> Record:
     if prediction.value is not None:
         return {"predicted": prediction.value}
     return {"predicted": prediction.label, "probabilities": dict(prediction.probabilities)}
@@ -146,7 +146,7 @@ def _text_record(prediction: Prediction) -> Record:
 
 def _text_cells(prediction: Prediction, labels: Sequence[str], suffix: str) -> Record:
     if suffix == ".jsonl":
-        return _text_record(prediction)
+        return text_record(prediction)
     if prediction.value is not None:
         return {"predicted": f"{prediction.value:.6g}"}
     probabilities = {f"p({label})": f"{prediction.probabilities[label]:.6f}" for label in labels}

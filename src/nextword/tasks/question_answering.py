@@ -518,6 +518,9 @@ class QuestionAnswering(Task[QuestionDataset, QAExamples, "AnswerPredictor"]):
     def predict_file(self, predictor: AnswerPredictor, request: PredictionRequest) -> FilePredictions:
         return predict_answers(predictor, request)
 
+    def records(self, predictor: AnswerPredictor, predictions: Sequence[Any]) -> list[Record]:
+        return [_answer_record(answer, self.config.has_unanswerable) for answer in predictions]
+
     def evaluate(
         self, predictor: AnswerPredictor, data: QuestionDataset, examples: Mapping[str, QAExamples]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -653,7 +656,7 @@ def predict_answers(model: AnswerPredictor, request: PredictionRequest) -> FileP
     others = {}
     if no_answer_file is not None:
         others[no_answer_file] = _write_json({answer.id: answer.no_answer for answer in answers})
-    records = [_answer_record(answer, has_unanswerable) for answer in answers]
+    records = model.task.records(model, answers)
     gold = f"the answers in {questions.name}"
     return FilePredictions(content, records, f"{len(answers):,} answers", [], scores, gold, notes, others)
 

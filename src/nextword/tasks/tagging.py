@@ -458,6 +458,9 @@ class Tagging(Task[Any, Any, Any]):
     def predict_file(self, predictor: WordTagger, request: PredictionRequest) -> FilePredictions:
         return predict_tags(predictor, request)
 
+    def records(self, predictor: WordTagger, predictions: Sequence[Any]) -> list[Record]:
+        return [_record(predictor, sentence) for sentence in predictions]
+
     def evaluate(
         self, predictor: WordTagger, data: TagDataset, examples: Mapping[str, TaggedExamples]
     ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -606,7 +609,7 @@ def predict_tags(model: WordTagger, request: PredictionRequest) -> FilePredictio
     suffix, sentences = read_tag_request(model, request)
     tagged = model.predict([sentence.words for sentence in sentences], request.progress)
     scores, notes = _score_file(model, sentences, tagged)
-    records = [_record(model, sentence) for sentence in tagged]
+    records = model.task.records(model, tagged)
     content = json_lines(records) if suffix == ".jsonl" else _tag_columns(model, sentences, tagged)
     gold = f"the tags in {FROM_STDIN if request.file == STDIN else request.file}"
     labels = list(model.task.config.labels)
