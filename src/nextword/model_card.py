@@ -17,7 +17,7 @@ from nextword.data.text_to_text import is_tasks, list_prefixes
 from nextword.models import abilities, has_output_layer, model_class
 from nextword.models.base import WordVectorNetwork
 from nextword.objectives import trains_blank_filling, trains_on_pairs
-from nextword.run_folder import RunFolder
+from nextword.run_folder import RunFolder, explain_read_errors
 from nextword.tasks import parse_task
 from nextword.tasks.baselines import describe_only_prediction, describe_verdict, table
 
@@ -26,19 +26,23 @@ NOT_EVALUATED = "Not evaluated yet: run `nextword evaluate`."
 
 def write_card(run: RunFolder) -> None:
     """Write card.md for a run of any kind."""
-    recipe = run.recipe
-    if recipe.task is not None:
-        lines = _task_card(run)
-    elif trains_on_pairs(recipe.phases[-1].objective):
-        lines = _seq2seq_card(run)
-    elif trains_blank_filling(recipe.phases[-1].objective):
-        lines = _blank_filling_card(run)
-    elif issubclass(model_class(recipe.slug), WordVectorNetwork):
-        lines = _word_vector_card(run)
-    else:
-        lines = _language_model_card(run)
+    with explain_read_errors(run.path / "manifest.json"):
+        lines = _card(run)
     title = f"# {run.name if run.is_installed else run.path.name}"
     run.write("card.md", show_controls("\n".join([title, "", *lines])) + "\n")  # somebody will print it
+
+
+def _card(run: RunFolder) -> list[str]:
+    recipe = run.recipe
+    if recipe.task is not None:
+        return _task_card(run)
+    if trains_on_pairs(recipe.phases[-1].objective):
+        return _seq2seq_card(run)
+    if trains_blank_filling(recipe.phases[-1].objective):
+        return _blank_filling_card(run)
+    if issubclass(model_class(recipe.slug), WordVectorNetwork):
+        return _word_vector_card(run)
+    return _language_model_card(run)
 
 
 # ------------------------------------------------------------------------------------------------ cards

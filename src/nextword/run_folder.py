@@ -46,7 +46,7 @@ from nextword.core.errors import (
     explain_write_errors,
     is_out_of_memory,
 )
-from nextword.core.io import MAX_JSON_BYTES, check_json, forget, parse_json, read_json, remembered, to_json
+from nextword.core.io import MAX_JSON_BYTES, check_json, forget, open_file, parse_json, read_json, remembered, to_json
 from nextword.core.named_models import STARTERS, is_model_name, starter_folder
 from nextword.core.scratch import PREFIX, remove_leftovers, scratch_folder
 from nextword.recipe import Recipe, load_recipe, recipe_toml
@@ -66,6 +66,12 @@ MANIFEST = {  # the keys that reading relies on
     "parameters": int | None,
     "converted": dict | None,
     "result": dict | None,
+    "data": dict | None,
+    "texts": dict | None,
+    "storage": str | None,
+    "license": str | None,
+    "measured": list | None,
+    "rounding": list | None,
 }
 STATE = {"phase": int, "step": int}
 LOG_LINE = {"event": str, "phase": str | None, "index": int | None, "step": int | None, "seconds": float | None}
@@ -417,7 +423,7 @@ def checksum(path: Path) -> str:
     """SHA-256 of all bytes; of a large memory-mapped file, remembered until the file changes."""
 
     def compute() -> str:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     return remembered(path, "sha256", compute) if path.suffix in MAPPED_SUFFIXES else compute()

@@ -263,13 +263,12 @@ def build_state(folder: Path) -> None:
 
 
 def use_state() -> object:
+    """Resume to the end. Where it resumes from does not count: a damaged state gives way to the one before."""
     for _ in nextword.train(resume=True, out=RUN, device="cpu", events=True):
         pass
-    run = nextword.Run(RUN)
-    log = [
-        (event["event"], event.get("step"), event.get("loss")) for event in run.folder.read_log() if "event" in event
-    ]
-    return [checksum(RUN / "model.safetensors"), sorted(map(str, log)) if log else []]
+    log = nextword.Run(RUN).folder.read_log()
+    events = {(event["event"], event.get("step"), event.get("loss")) for event in log if event["event"] != "begin"}
+    return [checksum(RUN / "model.safetensors"), sorted(map(str, events))]
 
 
 # ------------------------------------------------------------------------------------------------ models of others
@@ -746,9 +745,8 @@ FORMATS = {
             "state",
             build_state,
             use_state,
-            ("state.safetensors", "state.json", "checksums.json", "manifest.json"),
+            ("state.safetensors", "state.json", "checksums.json", "model.safetensors", "manifest.json"),
             sealed=True,
-            reseal=reseal,
         ),
         Format("arpa", build_arpa, use_converted("model.arpa")),
         Format("arpa.gz", lambda folder: build_arpa(folder, "model.arpa.gz"), use_converted("model.arpa.gz")),

@@ -268,7 +268,17 @@ def cut_short(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-3])
 
 
-@pytest.mark.parametrize("damage", [flip_bit, cut_short, Path.unlink])
+def link_to_a_device(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/dev/zero")
+
+
+def replace_by_a_pipe(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+@pytest.mark.parametrize("damage", [flip_bit, cut_short, Path.unlink, link_to_a_device, replace_by_a_pipe])
 @pytest.mark.parametrize("name", ["state.safetensors", "state.json", "checksums.json"])
 def test_a_damaged_state_gives_way_to_the_one_before(name: str, damage: Callable[[Path], None], run: RunFolder) -> None:
     for step in (4, 5):
@@ -377,7 +387,8 @@ def test_a_manifest_names_files_of_the_run_alone(name: str, run: RunFolder) -> N
     "content",
     [b"\xff", b"[" * 100_000, b'{"format": "1"}', b'{"format": true}', b'{"format": 1, "files": []}',
      b'{"format": NaN}',
-     b'{"format": 1, "files": {"a": "b"}}', b'{"format": 1, "finished": "yes"}', b'{"format": 1, "format": 1}'],
+     b'{"format": 1, "files": {"a": "b"}}', b'{"format": 1, "finished": "yes"}', b'{"format": 1, "format": 1}',
+     b'{"format": 1, "data": "x"}', b'{"format": 1, "measured": 1}'],
 )  # fmt: skip
 def test_a_manifest_without_sense_is_refused(content: bytes, run: RunFolder) -> None:
     (run.path / "manifest.json").write_bytes(content)

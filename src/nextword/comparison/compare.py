@@ -19,7 +19,6 @@ from another. The scores of every token stay in scores/, one file per model, for
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -48,7 +47,7 @@ from nextword.comparison.translation import (
     score_translator,
 )
 from nextword.core.errors import NextwordError, RunError, Unsupported, explain_write_errors, invalid, unknown
-from nextword.core.io import format_number, restore_infinities, to_json, write_atomically
+from nextword.core.io import format_number, read_json, restore_infinities, to_json, write_atomically
 from nextword.core.types import LabeledProgress, Sample, Stop, ignore_progress
 from nextword.data.builtin import default_name
 from nextword.data.corpus import Corpus
@@ -63,7 +62,7 @@ from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.model_card import write_card
 from nextword.models import MODELS, title
 from nextword.recipe import Recipe, load_recipe, parse_recipe, recipe_names, recipe_tables, short_authors
-from nextword.run_folder import RunFolder, is_run
+from nextword.run_folder import RunFolder, explain_read_errors, is_run
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.device import choose_device
@@ -105,13 +104,10 @@ class Plan:
         path = folder / FILE
         if not path.is_file():
             raise RunError(f"{folder} has no comparison to resume. Start one without --resume.", path=folder)
-        try:
-            saved = json.loads(path.read_text(encoding="utf-8"))["plan"]
-        except (ValueError, KeyError):
-            raise RunError(f"{path} is damaged. Remove {folder} and compare again.", path=path) from None
-        plan = cls(folder, **saved)
-        plan.models = {name: restore_infinities(model) for name, model in plan.models.items()}
-        return plan
+        with explain_read_errors(path, f"Remove {folder} and compare again."):
+            plan = cls(folder, **read_json(path, {"plan": dict})["plan"])
+            plan.models = {name: restore_infinities(model) for name, model in plan.models.items()}
+            return plan
 
     @property
     def has_pairs(self) -> bool:

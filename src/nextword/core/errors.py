@@ -222,6 +222,9 @@ def explain_memory_errors(remedy: str) -> Iterator[None]:
 SMALLER = "Use a smaller model, batch or text, end other programs, or raise the limit (ulimit -v)."
 
 
+TEMPORARY = "the folder for temporary files (TMPDIR)"
+
+
 @contextmanager
 def explain_write_errors(folder: str | Path, ending: str = ", then run the command again.") -> Iterator[None]:
     """Turn errors of the operating system into CannotWrite; `ending` completes "Free some space"."""
@@ -248,7 +251,8 @@ def explain_write_errors(folder: str | Path, ending: str = ", then run the comma
 # Messages name options, as the command line has them. In Python, the public functions show them as keywords.
 in_command_line: ContextVar[bool] = ContextVar("in_command_line", default=False)
 
-COMMAND = re.compile(r"`nextword [^`]*`|\bnextword (?!\()[a-z]+ .*?(?=[.,)](?:\s|$)|$)")  # stays: it can be typed
+# These stay, for they can be typed
+COMMAND = re.compile(r"`nextword [^`]*`|\b(?:nextword (?!\()[a-z]+|pip install) .*?(?=[.,)](?:\s|$)|$)")
 OPTION = re.compile(
     r"--set (?P<change>'[^']+'|\S+[^\s.,:)])"
     r"|--(?P<choice>to|kind) (?!out\b|and\b|says\b)(?P<word>[a-z_]+)"

@@ -134,15 +134,19 @@ def open_file(path: Path) -> io.BufferedReader:
     Files are read more than once, which a pipe does not allow, and opening one that nobody writes to waits forever.
     """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        file = open(path, "rb", opener=_open_without_waiting)  # noqa: SIM115 (the caller closes it)
     except (OSError, ValueError) as error:  # ValueError: a zero character
         problem = error.strerror if isinstance(error, OSError) else str(error)
         raise MissingFile(f"Cannot read {path}: {problem}. Check the path and its permissions.", path=path) from None
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
-        os.close(handle)
-        what = "it is a folder" if path.is_dir() else "it is a pipe or a device, and files are read more than once"
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        what = "it is a pipe or a device, and files are read more than once"
         raise MissingFile(f"Cannot read {path}: {what}. Give a file, or - for standard input.", path=path)
-    return open(handle, "rb")
+    return file
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)  # which has no meaning for files
 
 
 def user_path(name: str | Path) -> Path:

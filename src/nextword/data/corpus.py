@@ -22,7 +22,7 @@ from hashlib import blake2b
 from pathlib import Path
 from typing import Protocol
 
-from nextword.core.errors import bad_data, explain_write_errors, unknown
+from nextword.core.errors import TEMPORARY, bad_data, explain_write_errors, unknown
 from nextword.core.types import Document
 from nextword.data.files import BLOCK, COMPRESSED, STDIN, Hasher, format_suffix, hash_content, open_bytes, plain_name
 from nextword.data.readers import is_readable, list_files, read
@@ -277,7 +277,7 @@ def from_stdin(*, text_column: str | None = None) -> Corpus:
 
 def buffer_stdin(text_column: str | None) -> tuple[object, TextFiles]:
     """Copy standard input, which can be read only once, into a temporary file that lives as long as the corpus."""
-    with explain_write_errors("the folder for temporary files (TMPDIR)"), open_bytes(STDIN) as stream:
+    with explain_write_errors(TEMPORARY), open_bytes(STDIN) as stream:
         scratch = tempfile.NamedTemporaryFile(prefix="nextword-", suffix=".txt")  # noqa: SIM115
         while block := stream.read(BLOCK):
             scratch.write(block)

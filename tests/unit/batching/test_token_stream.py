@@ -129,6 +129,32 @@ def test_damaged_cache_is_rebuilt_and_damaged_folder_rejected(tmp_path: Path) ->
     assert error.value.path == str(tmp_path)
 
 
+@pytest.mark.parametrize("name", ["ids.bin", "marks.bin", "documents.bin", "stream.json"])
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.5, 0.9])
+def test_flipped_bit_in_the_cache_changes_nothing(name: str, place: float, tmp_path: Path) -> None:
+    text = corpus(tmp_path / "c", *(f"text number {i}" for i in range(200)))
+    expected = prepare(text, "train", BYTES)
+    assert expected.folder is not None
+    totals = expected.bytes, expected.words, expected.lines, expected.ids.tobytes(), expected.marks.tobytes()
+    data = bytearray((expected.folder / name).read_bytes())
+    data[int(place * len(data))] ^= 1
+    (expected.folder / name).write_bytes(data)
+    with pytest.raises(DataError):
+        open_stream(expected.folder)
+    again = prepare(text, "train", BYTES)
+    assert (again.bytes, again.words, again.lines, again.ids.tobytes(), again.marks.tobytes()) == totals
+
+
+def test_text_that_changes_before_it_is_read_is_refused(tmp_path: Path, cache: Path) -> None:
+    text = corpus(tmp_path / "c", "some text")
+    assert text.fingerprint
+    for path in (tmp_path / "c").rglob("*.*"):
+        path.write_text(path.read_text() + "more\n")
+    with pytest.raises(DataError):
+        prepare(text, "train", BYTES)
+    assert os.listdir(cache) == []
+
+
 def test_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")

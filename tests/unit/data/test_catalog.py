@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import io
 import os
 import re
 import threading
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import DataError, MissingFile, Unsupported
+from nextword.core.errors import CannotWrite, DataError, MissingFile, Unsupported
 from nextword.data import catalog as module
 from nextword.data.catalog import (
     KINDS,
@@ -57,6 +58,11 @@ def test_entry_is_complete(entry: module.Entry) -> None:
         assert re.fullmatch(r"[0-9a-f]{64}", known)
     names = {name for alternatives in entry.layout.values() for group in alternatives for name in group.split(" + ")}
     assert set(entry.sha256) <= names
+
+
+@pytest.mark.parametrize("entry", catalog().values(), ids=lambda entry: entry.name)
+def test_download_is_over_https_or_has_a_checksum(entry: module.Entry) -> None:
+    assert all(item.sha256 or module.is_secure(item.url) for item in entry.get)
 
 
 def test_install_home_is_the_first_shared_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,13 +178,24 @@ class Ranged(http.server.BaseHTTPRequestHandler):
 
     data = b""
     broken = False
+    modified = "Wed, 18 Nov 2026 10:00:00 GMT"
+    elsewhere = ""
 
     def do_GET(self) -> None:
         if self.path.endswith("absent"):
             self.send_error(404)
             return
+        if self.path.startswith("/elsewhere"):
+            self.send_response(302)
+            self.send_header("Location", self.elsewhere)
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+            return
         start = int(self.headers["Range"][6:-1])
-        self.send_response(206)
+        if self.headers.get("If-Range", self.modified) != self.modified:
+            start = 0
+        self.send_response(206 if start else 200)
+        self.send_header("Last-Modified", self.modified)
         self.send_header("Content-Length", str(len(self.data) - start))
         self.end_headers()
         if Ranged.broken:
@@ -194,7 +211,7 @@ class Ranged(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def server(shakespeare: module.Entry, tmp_path: Path):
     Ranged.data = (tmp_path / "source" / "input.txt").read_bytes()
-    Ranged.broken = False
+    Ranged.broken, Ranged.modified = False, "Wed, 18 Nov 2026 10:00:00 GMT"
     running = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Ranged)
     threading.Thread(target=running.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{running.server_address[1]}"
@@ -224,6 +241,47 @@ def test_download_of_changed_or_missing_file_raises(shakespeare: module.Entry, s
     with raises(MissingFile, path="http://127.0.0.1:9/input.txt"):
         download(replace(shakespeare, get=(Download("http://127.0.0.1:9/input.txt"),)))
     assert shakespeare.find_folder() is None
+
+
+def test_rest_of_another_version_is_not_appended(shakespeare: module.Entry, server: str) -> None:
+    """Without a checksum, the time of the server's file tells whether it is still the same."""
+    entry = replace(shakespeare, get=(Download(f"{server}/input.txt"),), sha256={})
+    Ranged.broken = True
+    with raises(MissingFile, path=f"{server}/input.txt"):
+        download(entry)
+    Ranged.data, Ranged.modified = b"another version\n" * 10, "Thu, 19 Nov 2026 10:00:00 GMT"
+    assert (download(entry) / "input.txt").read_bytes() == Ranged.data
+
+
+def test_download_without_checksum_stays_on_https(shakespeare: module.Entry, server: str) -> None:
+    with raises(Unsupported, ability="download"):
+        download(replace(shakespeare, get=(Download("http://example.org/input.txt"),)))
+    Ranged.elsewhere = f"{server.replace('127.0.0.1', 'localhost')}/input.txt"  # to a host that is not this machine's
+    with raises(MissingFile, match="https", path=f"{server}/elsewhere/input.txt"):
+        download(replace(shakespeare, get=(Download(f"{server}/elsewhere/input.txt"),)))
+    known = shakespeare.sha256["input.txt"]
+    assert download(replace(shakespeare, get=(Download(f"{server}/elsewhere/input.txt", known),))).exists()
+
+
+def test_download_that_is_not_what_was_expected_starts_again(shakespeare: module.Entry, server: str) -> None:
+    entry = replace(shakespeare, get=(Download(f"{server}/play.zip"),))
+    right, Ranged.data = Ranged.data, b"PK nonsense"
+    with pytest.raises(DataError):
+        download(entry)
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("input.txt", right)
+    Ranged.data = content.getvalue()
+    assert entry.verify(download(entry)) == {"input.txt": True}
+
+
+def test_second_download_at_once_is_refused(shakespeare: module.Entry, server: str) -> None:
+    entry = replace(shakespeare, get=(Download(f"{server}/input.txt"),))
+    folder = data_home() / module.DOWNLOADS / "play"
+    folder.mkdir(parents=True)
+    with module._lock(folder, entry), raises(CannotWrite, path=folder):
+        download(entry)
+    assert download(entry).exists()
 
 
 def test_installed_data_sets_have_known_checksums(shared: Path, monkeypatch: pytest.MonkeyPatch) -> None:

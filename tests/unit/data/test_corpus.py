@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
-from nextword.core.errors import DataError, MissingFile, UnknownName
+from nextword.core.errors import CannotWrite, DataError, MissingFile, UnknownName
 from nextword.data.corpus import Corpus, assign_split, find_splits
 from nextword.data.filters.decontaminate import count_leaks
 from nextword.data.opening import open_corpus, open_unsplit
@@ -165,6 +167,17 @@ def test_standard_input_can_be_read_repeatedly(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
     corpus = open_corpus("-")
     assert held(corpus, "test") == held(corpus, "test") != []
+
+
+def test_full_disk_for_standard_input_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullFile(io.BytesIO):
+        def write(self, data: object, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "NamedTemporaryFile", lambda **_: FullFile())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"text\n" * 1000)))
+    with pytest.raises(CannotWrite, match="TMPDIR"):
+        open_corpus("-")
 
 
 def test_unknown_split_name_or_file_raises(tmp_path: Path) -> None:

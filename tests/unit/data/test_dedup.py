@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import random
+import tempfile
 from functools import cache
 
 import numpy as np
@@ -10,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nextword.core.errors import InvalidSetting
+from nextword.core.errors import CannotWrite, InvalidSetting
 from nextword.core.types import Document
 from nextword.data.filters.dedup import (
     NEW,
@@ -219,3 +222,14 @@ def test_index_with_invalid_setting_names_it(setting: dict[str, float]) -> None:
     ((key, value),) = setting.items()
     with raises(InvalidSetting, key=key, value=value):
         DuplicateIndex(**setting)  # type: ignore[arg-type]
+
+
+def test_full_disk_for_temporary_files_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class FullFile(io.BytesIO):
+        def write(self, data: object, /) -> int:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: FullFile())
+    index = DuplicateIndex()
+    with pytest.raises(CannotWrite, match="TMPDIR"):
+        index.add(["one two three four five six seven"])

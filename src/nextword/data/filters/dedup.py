@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nextword.core.errors import invalid
+from nextword.core.errors import TEMPORARY, explain_write_errors, invalid
 from nextword.core.jit import jit, mix_bits, run_parallel
 from nextword.core.types import Document
 from nextword.data.filters.word_hashes import batch_parts, hash_words, join_passages, roll_ngrams
@@ -166,11 +166,16 @@ class DuplicateIndex:
         self.slots, self.owners = np.zeros(1 << 15, np.uint64), np.zeros(1 << 15, np.int32)
         self.candidates = np.empty(1 << 14, np.int64)
         self.places: list[tuple[int, int]] = []  # of shingles in the scratch file: offset, count
-        self.scratch = tempfile.TemporaryFile(prefix="nextword-") if exact else None  # noqa: SIM115
+        with explain_write_errors(TEMPORARY):
+            self.scratch = tempfile.TemporaryFile(prefix="nextword-") if exact else None  # noqa: SIM115
         self.end = 0
 
     def add(self, texts: list[str]) -> list[Match]:
         """Look up each text, and add those that are new. Kept documents are numbered from 0."""
+        with explain_write_errors(TEMPORARY):
+            return self._add(texts)
+
+    def _add(self, texts: list[str]) -> list[Match]:
         words = hash_words(texts)
         signatures = np.empty((len(texts), len(self.factors)), np.uint32)
         shingles, counts = np.empty(len(words.hashes), np.uint64), np.zeros(len(texts), np.int64)

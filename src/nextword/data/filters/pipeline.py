@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from nextword.core.errors import InvalidSetting, bad_data
+from nextword.core.errors import InvalidSetting, bad_data, explain_write_errors
 from nextword.core.scratch import scratch_folder
 from nextword.core.types import Document
 from nextword.data.corpus import Corpus
@@ -85,8 +85,9 @@ def clean_corpus(
         if not set(item.splits) - {"train"}:
             raise bad_data(item.source, "no held-out split to search for. Give the file with the evaluation text.")
     classifier = _load_or_train_classifier(corpus, good, seed, show_progress) if good else None
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with scratch_folder(out.parent) as scratch:
+    with explain_write_errors(out.parent):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    with explain_write_errors(out.parent), scratch_folder(out.parent) as scratch:
         held_out = [split for split in corpus.splits if split != "train"]
         for split in held_out:
             write_jsonl(scratch / f"{split}.jsonl", (part.document for part in join_passages(corpus.documents(split))))
