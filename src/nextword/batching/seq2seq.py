@@ -180,7 +180,13 @@ class CorpusSide(Corpus):
 
     @cached_property
     def fingerprint(self) -> str:
-        key = f"side 1 {self.corpus.fingerprint} {self.of_source} {self.line_end}"
+        return self._fingerprint_of(self.corpus.fingerprint)
+
+    def compute_fingerprint(self) -> str:
+        return self._fingerprint_of(self.corpus.compute_fingerprint())
+
+    def _fingerprint_of(self, pairs: str) -> str:
+        key = f"side 1 {pairs} {self.of_source} {self.line_end}"
         return blake2b(key.encode(), digest_size=16).hexdigest()
 
 

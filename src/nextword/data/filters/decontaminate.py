@@ -360,9 +360,8 @@ class DecontaminatedCorpus(Corpus):
             index_held_out(other).read(super(DecontaminatedCorpus, self).documents("train")) for other in self.others
         ]
 
-    @cached_property
-    def fingerprint(self) -> str:
-        prints = [super().fingerprint, *(other.fingerprint for other in self.others)]
+    def compute_fingerprint(self) -> str:
+        prints = [super().compute_fingerprint(), *(other.compute_fingerprint() for other in self.others)]
         return blake2b(VERSION + "".join(prints).encode(), digest_size=16).hexdigest()
 
 
