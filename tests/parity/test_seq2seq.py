@@ -223,6 +223,16 @@ def test_label_smoothing_equals_torch(tied: bool) -> None:
             close(a, b)
 
 
+def test_label_smoothing_works_with_bf16_and_a_projection() -> None:
+    network = made("bahdanau", tied=True).float()
+    h, targets = torch.randn(5, 8), torch.tensor([1, 2, 3, -100, 4])
+    exact = label_smoothing_term(network.readout, h, targets)
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = label_smoothing_term(network.readout, h, targets)
+    assert rounded.dtype == torch.float32
+    assert rounded.item() == pytest.approx(exact.item(), abs=0.02)
+
+
 def test_unsupported_use_and_invalid_buckets_raise() -> None:
     network = made("plain")
     with raises(Unsupported, ability="score"):

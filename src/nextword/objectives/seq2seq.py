@@ -112,8 +112,9 @@ def label_smoothing_term(readout: Any, h: Tensor, targets: Tensor) -> Tensor:
             ability="label smoothing",
         )
     is_target = targets != IGNORE
+    x = readout.project(h)  # under autocast, as the likelihood's
     with torch.autocast(h.device.type, enabled=False):
-        x = readout.project(h).float() if h.dtype == torch.bfloat16 else readout.project(h)
+        x = x.float() if x.dtype == torch.bfloat16 else x
         matrix, bias = readout.matrix, readout.bias
         chosen = targets.masked_fill(~is_target, 0)
         z = (x * (torch.nn.functional.embedding(chosen, matrix) - matrix.mean(0))).sum(-1)
