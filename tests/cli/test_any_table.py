@@ -51,6 +51,19 @@ def test_transfer_and_predict_without_a_header(cli: Cli, js: Js, place: Path) ->
     assert len(rows) == 121
 
 
+def test_predict_without_a_header_takes_no_text_for_a_label(js: Js, cli: Cli, place: Path, tmp_path: Path) -> None:
+    """Labels came first in training, and the new file has texts alone: its column 1 is not the labels' column 1."""
+    (tmp_path / "a.csv").write_text("".join(f"{label};{text}\n" for text, label in ROWS))
+    (tmp_path / "new.csv").write_text("".join(f"{text}\n" for text, _ in ROWS[:9]))
+    words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", tmp_path / "a.csv", *SHORT)
+    cli(*words, "--out", tmp_path / "run")
+    assert "accuracy" in js("predict", tmp_path / "run", tmp_path / "a.csv")["scores"]
+    done = js("predict", tmp_path / "run", tmp_path / "new.csv")
+    assert len(done["predictions"]) == 9
+    assert done["scores"] == {}
+    assert not any("scored" in note for note in done["notes"])
+
+
 def test_transfer_reads_a_header_that_is_named(cli: Cli, js: Js, place: Path, tmp_path: Path) -> None:
     (tmp_path / "a.tsv").write_text("good\tbad\n" + "".join(f"{label}\t{text}\n" for text, label in ROWS))
     words = ("transfer", "bert/finetune", "--from", place / "bert", "--data", tmp_path / "a.tsv", *SHORT)

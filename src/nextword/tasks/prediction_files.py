@@ -31,6 +31,7 @@ from nextword.tasks.unknown_words import unknown_word_notes
 
 TABLES = (".csv", ".tsv", ".jsonl")
 MAX_NAMED = 5  # labels or tags in a note
+MAX_LABEL_LENGTH = 40  # characters of a label in a note
 MIN_ROWS_OF_ONE_LABEL = 8  # rows that must agree before predicting a single label is suspicious
 Progress = Callable[[int, int], None]
 Record = dict[str, Any]
@@ -118,6 +119,7 @@ def predict_table(
     texts: Sequence[Any] = rows.texts if rows.seconds is None else list(zip(rows.texts, rows.seconds, strict=True))
     predictions = model.predict(texts, request.progress, notes)
     notes += _same_label_notes(predictions, advice)
+    label_column = label_column if _can_be_labels(table, label_column, columns, model) else ""
     scores, more = _score_texts(model, table, predictions, label_column, unknown_labels)
     notes += more
     labels, content = list(model.task.config.labels), ""
@@ -187,11 +189,17 @@ def _column_notes(table: Table, model: TextPredictor, columns: Columns, named: C
     return [f"{absent}texts are read from '{columns.text}'{header}. Use --text to name another"]
 
 
+def _can_be_labels(table: Table, label_column: str, read: Columns, model: TextPredictor) -> bool:
+    """Whether a column holds labels: no text is read from it, and a column's number means what it meant in training."""
+    is_same_layout = table.has_header or read.text == (model.task.config.text or read.text)
+    return label_column in table.header and label_column not in (read.text, read.second) and is_same_layout
+
+
 def _score_texts(
     model: TextPredictor, table: Table, predictions: Sequence[Prediction], label_column: str, unknown_labels: str
 ) -> tuple[dict[str, float], list[str]]:
     """Score the rows that have a known label; return the scores, and notes about the other rows."""
-    if not label_column or label_column not in table.header:
+    if not label_column:
         return {}, []
     task = model.task
     gold = [cell.strip() for cell in table.column(label_column)]
@@ -224,7 +232,10 @@ def _unscored_notes(column: str, gold: Sequence[str], is_known: Sequence[bool], 
 
 
 def shorten_list(names: Sequence[str]) -> str:
-    return ", ".join(names[:MAX_NAMED]) + (", …" if len(names) > MAX_NAMED else "")
+    shown = (
+        name if len(name) <= MAX_LABEL_LENGTH else f"{name[: MAX_LABEL_LENGTH - 1]}…" for name in names[:MAX_NAMED]
+    )
+    return ", ".join(shown) + (", …" if len(names) > MAX_NAMED else "")
 
 
 # ------------------------------------------------------------------------------------------------ writing tables
