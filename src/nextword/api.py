@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral, Real
 from os import PathLike, fspath
+from os.path import isfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
@@ -60,7 +61,7 @@ def _source(data: object, names: Sequence[str] = ()) -> str:
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, Path) for item in data):
         data = [str(item) for item in data]
     if isinstance(data, (list, tuple)) and data and all(isinstance(item, str) for item in data):
-        files = [item for item in data[:100] if len(item) < 1000 and "\n" not in item and Path(item).is_file()]
+        files = [item for item in data[:100] if isfile(item)]
         if len(files) == len(data[:100]):
             problem = f"is a list of files, and a list is read as texts. Join them: data={' + '.join(data[:3])!r}."
             raise invalid("data", data[:3], problem)

@@ -21,6 +21,7 @@ import numbers
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from html import escape
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -113,6 +114,17 @@ class Recipe:
     compare: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        """All settings, as TOML."""
+        import tomli_w
+
+        tables = recipe_tables(self)
+        settings = {key: tables[key] for key in ("tokenizer", "model", "task", "phase") if tables.get(key)}
+        return f"Recipe({self.name!r})\n\n{tomli_w.dumps(settings)}"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(repr(self))}</pre>"
 
     @property
     def slug(self) -> str:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from nextword.core.errors import NextwordError, Unsupported, as_keywords
 from nextword.core.io import format_number
 from nextword.core.types import Prediction
-from nextword.data.frames import is_saved_frame
+from nextword.data.frames import NAME, is_saved_frame
 from nextword.html.formatting import format_count, format_duration, format_size
 from nextword.html.notebook import facts_html, table_html
 from nextword.run_folder import INITIAL_FILES, RunFolder
@@ -268,7 +268,10 @@ class Run:
 
 
 class Runs(list[Run]):
-    """Run folders, shown as a table."""
+    """Run folders, shown as a table, or in a terminal one per line."""
+
+    def __repr__(self) -> str:
+        return "\n".join(map(repr, self)) or "Runs(none)"
 
     def _repr_html_(self) -> str:
         rows = []
@@ -380,26 +383,42 @@ class TransferResult:
                 )
         return rows
 
+    @property
+    def baselines(self) -> Sequence[Mapping[str, Any]]:
+        """Comparisons of a single run with cheap methods on the same examples, one per split; () for several runs."""
+        return self.results[0].get("baselines", ()) if self.is_single and self.results else ()
+
     def __repr__(self) -> str:
+        """The main scores, and that of the best baseline."""
+        from nextword.tasks.baselines import sort_methods
+
         if self.is_interrupted:
             return f"TransferResult({str(self.path)!r}: interrupted)"
         main = [f"{_short_name(outcome)} {outcome.metric} {100 * outcome.mean:.1f}" for outcome in self.outcomes]
+        best = [(sort_methods(comparison)[0], comparison) for comparison in self.baselines[:1]]
+        main += [f"{method['name']} {100 * method[at['split']][at['metric']]:.1f}" for method, at in best]
         return f"TransferResult({str(self.path)!r}: {', '.join(main)})"
 
     def _repr_html_(self) -> str:
+        from nextword.tasks.baselines import describe_only_prediction, describe_verdict
+        from nextword.tasks.baselines import table as baseline_table
+
         status = "interrupted" if self.is_interrupted else "finished"
         report = str(self.report) if self.is_single and self.report else ""
-        table = table_html(("task", "dev metric", "score", "seeds"), self._rows())
-        return facts_html(f"Fine-tuned {self.path}", [("status", status), ("report", report)], table)
+        tables = [table_html(("task", "dev metric", "score", "seeds"), self._rows())]
+        for comparison in self.baselines:
+            sentences = describe_only_prediction(comparison), describe_verdict(comparison)
+            tables.append(table_html(*baseline_table(comparison), " ".join(filter(None, sentences))))
+        return facts_html(f"Fine-tuned {self.path}", [("status", status), ("report", report)], *tables)
 
 
 def _short_name(outcome: Outcome) -> str:
-    """The name of the data; of data in memory, whose file has a long path, the name of that file."""
-    return Path(outcome.name).stem if is_saved_frame(outcome.name) else outcome.name
+    """The name of the data, but not the long path of the file that data in memory is saved to."""
+    return NAME if is_saved_frame(outcome.name) else outcome.name
 
 
 class Predictions(list[Any]):
-    """One prediction per example, as a list; `labels` has what was predicted, and a notebook shows a table."""
+    """One prediction per example, as a list; `labels` has what was predicted. Shown as a table."""
 
     def __init__(
         self,
@@ -418,16 +437,29 @@ class Predictions(list[Any]):
         """The label or the number of each prediction: a column for a frame."""
         return [_label(prediction) for prediction in self]
 
-    def _repr_html_(self) -> str:
+    def _rows(self) -> list[list[str]]:
         shown = self[:MAX_SHOWN]
         examples = self.examples[:MAX_SHOWN] or list(range(len(shown)))
-        rows = [
+        return [
             [_shorten(example), _shorten(_label(prediction)), _confidence(prediction)]
             for example, prediction in zip(examples, shown, strict=False)
         ]
-        scores = [f"{name} {100 * value:.1f}" for name, value in self.scores.items()]
+
+    def _scores(self) -> list[str]:
+        return [f"{name} {100 * value:.1f}" for name, value in self.scores.items()]
+
+    def __repr__(self) -> str:
+        """A line per example: the prediction, its probability, the example."""
+        rows = self._rows()
+        label, probability = (max((len(row[i]) for row in rows), default=0) for i in (1, 2))
+        lines = [f"  {row[1]:{label}}  {row[2]:{probability}}  {row[0]}" for row in rows]
+        lines += [f"  … and {len(self) - MAX_SHOWN:,} more"] * (len(self) > MAX_SHOWN)
+        return "\n".join([f"Predictions({', '.join([f'{len(self):,} examples', *self._scores()])})", *lines])
+
+    def _repr_html_(self) -> str:
         more = [f"the first {MAX_SHOWN} of {len(self):,}"] if len(self) > MAX_SHOWN else []
-        return table_html(("example", "prediction", "probability"), rows, "; ".join([*more, *scores, *self.notes]))
+        note = "; ".join([*more, *self._scores(), *self.notes])
+        return table_html(("example", "prediction", "probability"), self._rows(), note)
 
 
 def _label(prediction: Any) -> Any:
@@ -467,7 +499,10 @@ class Paper:
 
 
 class Papers(list[Paper]):
-    """All models, shown as a table."""
+    """All models, shown as a table, or in a terminal one per line."""
+
+    def __repr__(self) -> str:
+        return "\n".join(f"{p.slug:12} {p.year}  {', '.join(p.recipes)}" for p in self) or "Papers(none)"
 
     def _repr_html_(self) -> str:
         rows = [(p.slug, p.title, p.year, ", ".join(p.can), ", ".join(p.recipes)) for p in self]

@@ -106,6 +106,9 @@ def test_a_frame(library: str) -> None:
         changes=QUICK[1::2],
     )
     assert result.results[0]["examples"] == {"train": 108, "dev": 12}
+    assert "data in memory accuracy" in repr(result)
+    for shown in (repr(result), result._repr_html_()):
+        assert "TF-IDF + logistic regression" in shown
     predictions = result.model.predict(list(frame["review"][:3]))
     assert {prediction.label for prediction in predictions} <= {"blue", "red"}
     labels = nextword.predict(result, frame).labels

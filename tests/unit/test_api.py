@@ -6,13 +6,16 @@ import importlib
 import pydoc
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import nextword as nw
-from nextword.core.errors import InvalidSetting, RunError, UnknownName
+from nextword.core.errors import InvalidSetting, RunError, UnknownName, as_keywords
+from nextword.core.types import Prediction
+from nextword.results import Predictions
 from nextword.run_folder import RunFolder
 from tests.support.errors import raises
 
@@ -119,6 +122,40 @@ def test_runs_lists_run_folders(run: nw.Run) -> None:
     table = nw.runs(run.path.parent)
     assert "unreadable" in table._repr_html_()
     assert "manifest.json" in repr(table)
+
+
+def test_lists_are_shown_with_one_line_per_item(run: nw.Run) -> None:
+    assert repr(run) in repr(nw.runs(run.path.parent)).splitlines()
+    assert any(line.startswith("lstm ") and "lstm/tiny" in line for line in repr(nw.papers()).splitlines())
+    predictions = Predictions([Prediction("a", {"a": 0.75, "b": 0.25})] * 30, ["some text"] * 30, {"accuracy": 0.5})
+    lines = repr(predictions).splitlines()
+    assert "30" in lines[0]
+    assert "accuracy 50.0" in lines[0]
+    assert [word in lines[1] for word in ("a", "0.75", "some text")] == [True] * 3
+    assert len(lines) < 25
+    assert repr(Predictions([])) == "Predictions(0 examples)"
+
+
+def test_a_recipe_shows_its_settings(run: nw.Run) -> None:
+    settings = tomllib.loads(repr(run.recipe).partition("\n")[2])
+    assert settings["model"]["width"] == 8
+    assert settings["phase"][0]["seed"] == 3
+    assert "width" in run.recipe._repr_html_()
+
+
+def test_a_prediction_shows_its_most_probable_labels() -> None:
+    assert repr(Prediction("b", {"a": 0.25, "b": 0.75})) == "Prediction('b', {'b': 0.750, 'a': 0.250})"
+    assert repr(Prediction("", {}, 2.5)) == "Prediction(2.5)"
+
+
+def test_a_command_to_install_keeps_its_options() -> None:
+    message = 'Install it: pip install --upgrade "nextword[starters]". Or choose another --out.'
+    assert as_keywords(message) == 'Install it: pip install --upgrade "nextword[starters]". Or choose another out.'
+
+
+def test_long_texts_in_a_list_are_no_paths(tmp_path: Path) -> None:
+    texts = [f"the cat sat on the mat {i} " * 20 for i in range(40)]
+    assert nw.train("ngram/tiny", texts, out=tmp_path / "run", progress=False).is_finished
 
 
 def test_settings_are_keywords(text: Path, tmp_path: Path) -> None:

@@ -244,6 +244,14 @@ class Prediction:
     probabilities: Mapping[str, float]  # label → probability; empty for regression
     value: float | None = None  # regression: the predicted number
 
+    def __repr__(self) -> str:
+        if self.value is not None:
+            return f"Prediction({self.value:.6g})"
+        ranked = sorted(self.probabilities.items(), key=lambda item: -item[1])[:3]
+        shown = ", ".join(f"{label!r}: {probability:.3f}" for label, probability in ranked)
+        more = ", …" if len(self.probabilities) > len(ranked) else ""
+        return f"Prediction({self.label!r}" + (f", {{{shown}{more}}})" if shown else ")")
+
 
 @runtime_checkable
 class Frame(Protocol):
