@@ -241,7 +241,9 @@ class LogitsProcessor:
         if isinstance(decoding, (Greedy, Sample)):
             self.frequency, self.presence = decoding.frequency, decoding.presence
         self.counts: Tensor | None = None  # (B, V) how often each id was generated, without the preceding ones
-        self.preceding = preceding
+        self.num_rows = len(preceding)
+        self.marks = self.penalty != 1 or self.n == 1  # whether `seen` is needed,
+        self.preceding = list(preceding) if self.marks else []  # which these become
         self.history = NgramHistory(self.n, preceding) if self.n > 1 else None
         self.remaining = [0 if end is None else min_tokens] * len(preceding)  # tokens before the end is allowed
         self.end = end
@@ -249,8 +251,8 @@ class LogitsProcessor:
     def scores(self, log_probs: Tensor) -> Tensor:
         """(B, V) → (B, V), in at least single precision."""
         scores = log_probs if log_probs.dtype == torch.float64 else log_probs.float()
-        if self.seen is None and (self.penalty != 1 or self.n == 1):
-            self.seen = _mark(self.preceding, scores)
+        if self.marks and self.seen is None:
+            self.seen, self.preceding = _mark(self.preceding, scores), []
         if self.seen is not None and self.penalty != 1:
             scores = penalize_repetition(scores, self.seen, self.penalty)
         if self.seen is not None and self.n == 1:
@@ -282,10 +284,13 @@ class LogitsProcessor:
 
     def take(self, rows: Tensor) -> None:
         """Continue with these rows, in this order; rows may repeat (beam search)."""
+        self.num_rows = len(rows)
         if any(self.remaining):
             self.remaining = [self.remaining[row] for row in rows.tolist()]
         else:
             self.remaining = [0] * len(rows)
+        if self.preceding:
+            self.preceding = [self.preceding[row] for row in rows.tolist()]
         if self.seen is not None:
             self.seen = self.seen.index_select(0, rows.to(self.seen.device))
         if self.counts is not None:
@@ -294,15 +299,20 @@ class LogitsProcessor:
             self.history.take(rows)
 
     def join(self, other: LogitsProcessor) -> None:
-        """Append the rows of a processor with the same settings that has not been used yet."""
+        """Append the rows of a processor with the same settings."""
+        both = self, other
+        seen = next((p.seen for p in both if p.seen is not None), None)
+        if seen is not None:
+            self.seen = torch.cat([_mark(p.preceding, seen) if p.seen is None else p.seen for p in both])
+        self.preceding = [] if seen is not None else [*self.preceding, *other.preceding]
+        counts = next((p.counts for p in both if p.counts is not None), None)
+        if counts is not None:
+            none = counts.new_zeros(max(self.num_rows, other.num_rows), counts.shape[1])
+            self.counts = torch.cat([none[: p.num_rows] if p.counts is None else p.counts for p in both])
+        if self.history is not None and other.history is not None:
+            self.history.join(other.history)
         self.remaining += other.remaining
-        self.preceding = [*self.preceding, *other.preceding]
-        if self.seen is not None:
-            self.seen = torch.cat([self.seen, _mark(other.preceding, self.seen)])
-        if self.counts is not None:
-            self.counts = torch.cat([self.counts, self.counts.new_zeros(len(other.preceding), self.counts.shape[1])])
-        if self.history is not None:
-            self.history.join(NgramHistory(self.n, other.preceding))
+        self.num_rows += other.num_rows
 
     def _fixed_scores(self, scores: Tensor) -> Tensor:
         """(V,): what is added to every row at every step."""

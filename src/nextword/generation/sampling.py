@@ -188,7 +188,7 @@ class TokenChooser:
         self.rules.take(torch.tensor(rows, dtype=torch.long))
 
     def join(self, other: TokenChooser) -> None:
-        """Append the rows of a chooser with equal settings (but for the seed) that has not chosen yet."""
+        """Append the rows of a chooser with equal settings, but for the seed."""
         self.generators += other.generators
         self.rules.join(other.rules)
 

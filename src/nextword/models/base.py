@@ -157,6 +157,10 @@ class Network(nn.Module):
         """Count the learned numbers, whatever form they are stored in."""
         return sum(p.numel() for p in self.parameters()) if self._num_stored is None else self._num_stored
 
+    def num_bytes(self) -> int:
+        """Memory of the weights."""
+        return sum(t.numel() * t.element_size() for t in (*self.parameters(), *self.buffers()))
+
     def flops_per_token(self, length: int) -> float | None:
         """Floating point operations per training token (forward and backward) in rows of this length; None: unknown."""
         return None

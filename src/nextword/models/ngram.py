@@ -190,6 +190,10 @@ class NGram(Network):
         """A probability per n-gram, and a back-off weight per n-gram below the highest order."""
         return sum(sum(part.entries) + sum(part.entries[:-1]) for part in self.parts)
 
+    def num_bytes(self) -> int:
+        """The files, which are mapped into memory."""
+        return sum(path.stat().st_size for path in self._files)
+
     def start(self, batch: int, source: Inputs | None = None) -> tuple[Tensor, State]:
         first = torch.full((batch,), self.boundary, dtype=torch.long)
         return first, torch.full((batch, self.back), NONE, dtype=torch.long)
