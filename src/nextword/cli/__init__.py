@@ -23,6 +23,7 @@ from nextword.cli.next import next_command
 from nextword.cli.papers import papers
 from nextword.cli.predict import predict
 from nextword.cli.runs import runs
+from nextword.cli.serve import serve
 from nextword.cli.train import train
 from nextword.cli.transfer import transfer
 
@@ -61,6 +62,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "embed": embed,
     "transfer": transfer,
     "predict": predict,
+    "serve": serve,
     "convert": convert,
     "papers": papers,
     "data": data,

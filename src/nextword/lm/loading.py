@@ -57,12 +57,17 @@ def load_language_model(run: RunFolder, device: str = "auto", precision: str = "
     cls = model_class(recipe.slug)
     tokenizer = load_tokenizer(run.path / "tokenizer.json")
     network = cls.load(run.path, network_config(recipe), vocabulary(tokenizer, spellings=True))
+    return wrap_run(quantize(network, precision).to(choose_device(device)), tokenizer, run)
+
+
+def wrap_run(network: Network, tokenizer: Tokenizer, run: RunFolder) -> TextModel:
+    """The text-level model for the network of a run."""
+    recipe = run.recipe
     lacks_readout = "readout" in run.manifest.get("converted", {}).get("initialized", ())  # it has random weights
     is_contrastive = any(phase.objective["kind"] == "contrastive" for phase in recipe.phases[-1:])
     if lacks_readout or is_contrastive:  # training for vectors leaves the output layer behind
         network.has_output_layer = False
     longest = max((int(phase.batches.get("length", 0)) for phase in recipe.phases), default=0)
-    network = quantize(network, precision).to(choose_device(device))
     return wrap_network(network, tokenizer, name=run.name, longest=longest)
 
 

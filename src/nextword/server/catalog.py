@@ -1,0 +1,82 @@
+"""What is known of a model: from its run folder, and, once it is loaded, from the model itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from nextword.core.errors import NextwordError
+from nextword.lm.base import TextModel
+from nextword.lm.loading import wrap_run
+from nextword.models import model_class
+from nextword.recipe import network_config
+from nextword.results import Run
+from nextword.run_folder import RunFolder
+from nextword.tokenizers import vocabulary
+from nextword.tokenizers.loading import load_tokenizer
+
+
+class Catalog:
+    """Facts about runs by name, each read from its folder once."""
+
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self.folders = folders
+        self._facts: dict[str, dict[str, Any]] = {}
+
+    def describe(self, name: str, model: TextModel | None, status: str) -> dict[str, Any]:
+        """A model as OpenAI's API lists it; `nextword` has what that has no place for."""
+        facts = self._facts.get(name)
+        if facts is None:
+            facts = self._facts[name] = _read_facts(self.folders[name])
+        if model is not None:
+            facts |= {"abilities": sorted(model.can), "window": model.context, "parameters": model.parameters}
+            facts |= {"tokenizer": _describe_tokenizer(model), "infills": model.can_infill}
+        shown = {key: value for key, value in facts.items() if key not in ("created", "window")}
+        return {
+            "id": name,
+            "object": "model",
+            "created": facts["created"],
+            "owned_by": "nextword",
+            "max_model_len": facts["window"],
+            "nextword": shown | {"status": status},
+        }
+
+
+def _describe_tokenizer(model: TextModel) -> dict[str, Any]:
+    tokenizer = model.tokenizer
+    return {"kind": tokenizer.kind, "size": len(tokenizer), "lossless": tokenizer.lossless}
+
+
+def _read_facts(folder: Path) -> dict[str, Any]:
+    """The facts in a run folder. An unreadable one has few, and an error when it is used."""
+    facts: dict[str, Any] = dict.fromkeys(("slug", "recipe", "parameters", "bits_per_byte"))
+    facts |= {"abilities": None, "window": None, "tokenizer": None, "infills": None, "task": None, "created": 0}
+    try:
+        run = RunFolder.open(folder)
+        summary = Run(run.path).summary()
+        facts |= {key: summary[key] for key in ("slug", "recipe", "parameters", "bits_per_byte")}
+        facts["created"] = int((run.path / "manifest.json").stat().st_mtime)
+        task = run.recipe.task
+        if task is not None:
+            return facts | {"abilities": ["predict"], "task": task["kind"]}
+        facts |= _sketch(run)
+    except (NextwordError, OSError):
+        pass
+    return facts
+
+
+def _sketch(run: RunFolder) -> dict[str, Any]:
+    """What a language model can do, from its network without its weights."""
+    recipe = run.recipe
+    tokenizer = load_tokenizer(run.path / "tokenizer.json")
+    try:
+        with torch.device("meta"):
+            network = model_class(recipe.slug)(network_config(recipe), vocabulary(tokenizer, spellings=True))
+            model = wrap_run(network, tokenizer, run)
+            facts = {"abilities": sorted(model.can), "window": model.context, "infills": model.can_infill}
+    except Exception:  # not every network can be built without memory: then these facts come with the weights
+        facts = {}
+    return facts | {"tokenizer": {"kind": tokenizer.kind, "size": len(tokenizer), "lossless": tokenizer.lossless}}

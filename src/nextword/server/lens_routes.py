@@ -1,0 +1,187 @@
+"""Routes that look inside models: the functions of `nextword.lens`, with their fields as JSON keys."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request, Response
+
+from nextword import lens
+from nextword.core.errors import invalid
+from nextword.core.types import PSEUDO, Stop
+from nextword.lens import LensResult
+from nextword.lm.base import TextModel
+from nextword.server.native_routes import check_tokens, parse_beam
+from nextword.server.replies import JsonRoute, Reply, ServiceOf
+from nextword.server.schema import (
+    AttentionBody,
+    BeamBody,
+    Body,
+    ExplainBody,
+    GatesBody,
+    GradientsBody,
+    LayersBody,
+    NearestBody,
+    ProjectBody,
+    SaliencyBody,
+)
+from nextword.server.service import Service
+from nextword.tasks.base import Predictor
+from nextword.tasks.classification import Classifier
+
+MAX_EXPLAINED = 4096  # tokens of a text
+MAX_INSIDE = 512  # tokens of a text whose layers, gates or attention are read, or whose gradients are computed
+MAX_NUMBERS = 2_000_000  # in one answer
+MAX_TREE = 2048  # width × tokens of a beam search that is recorded
+
+Object = dict[str, Any]  # a JSON object
+router = APIRouter(prefix="/api", route_class=JsonRoute, tags=["lens"])
+
+
+async def _look(
+    service: Service, request: Request, body: Body, read: Callable[[TextModel], LensResult | Object]
+) -> Response:
+    """The answer with what `read` finds in the model."""
+    name = service.choose_for(request, body)
+
+    def compute(lm: TextModel) -> Object:
+        result = read(lm)
+        if not isinstance(result, LensResult):
+            return result
+        count = _count_numbers(result)
+        if count > MAX_NUMBERS:
+            raise invalid(
+                "text", f"{count:,} numbers", f"gives more than {MAX_NUMBERS:,}. Shorten it, or choose layers."
+            )
+        return {**result.as_dict(), "model": name}
+
+    return Reply(await service.call(request, name, compute))
+
+
+def _count_numbers(value: object) -> int:
+    """The size of all arrays in a result."""
+    if isinstance(value, np.ndarray):
+        return value.size
+    if isinstance(value, (tuple, list)):
+        return sum(map(_count_numbers, value))
+    return sum(map(_count_numbers, vars(value).values())) if type(value).__module__.startswith("nextword.lens") else 0
+
+
+@router.post("/explain", summary="What a model makes of a text")
+async def explain(service: ServiceOf, request: Request, body: ExplainBody) -> Response:
+    """Surprisal, rank, entropy and the likeliest alternatives of every token of a text. From a classifier: what each
+    word contributes to the label, by integrated gradients."""
+
+    def read(lm: TextModel) -> LensResult | Object:
+        texts = [text for text in (body.text, body.source, body.second) if text is not None]
+        if isinstance(lm, Classifier):
+            check_tokens(lm, "text", texts, MAX_INSIDE)
+            example = body.text if body.second is None else (body.text, body.second)
+            labels = None if body.label is None else [_label(lm, body.label)]
+            return vars(lm.explain([example], labels)[0])
+        for key, value in (("label", body.label), ("second", body.second)):
+            if value is not None:
+                raise invalid(key, value[:40], "is for classifiers.")
+        check_tokens(lm, "text", texts, MAX_INSIDE if lm.kind == PSEUDO else MAX_EXPLAINED)
+        return lens.explain_text(lm, body.text, body.source, body.k)
+
+    return await _look(service, request, body, read)
+
+
+def _label(lm: Predictor, label: str) -> str:
+    if label not in lm.task.config.labels:
+        raise invalid("label", label, f"must be one of {', '.join(lm.task.config.labels)}.")
+    return label
+
+
+@router.post("/attention", summary="Attention weights")
+async def attention(service: ServiceOf, request: Request, body: AttentionBody) -> Response:
+    """The attention weights of every layer and head while the model reads a text."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "text", [body.text, body.source or ""], MAX_INSIDE)
+        return lens.read_attention(lm, body.text, body.source, body.layers, body.heads)
+
+    return await _look(service, request, body, read)
+
+
+@router.post("/layers", summary="Predictions of each layer")
+async def layers(service: ServiceOf, request: Request, body: LayersBody) -> Response:
+    """What each layer of a Transformer would predict: the logit lens."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "text", [body.text, body.source or ""], MAX_INSIDE)
+        return lens.predict_by_layer(lm, body.text, body.source, body.k)
+
+    return await _look(service, request, body, read)
+
+
+@router.post("/gates", summary="Gates of a recurrent network")
+async def gates(service: ServiceOf, request: Request, body: GatesBody) -> Response:
+    """Gates, cells and hidden states of every layer at every step of a text."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "text", [body.text], MAX_INSIDE)
+        return lens.trace_gates(lm, body.text)
+
+    return await _look(service, request, body, read)
+
+
+@router.post("/gradients", summary="How far a recurrent network remembers")
+async def gradients(service: ServiceOf, request: Request, body: GradientsBody) -> Response:
+    """The norm of the gradient of the next token's −log p at every step of a text."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "text", [body.text, body.target or ""], MAX_INSIDE)
+        return lens.trace_gradient(lm, body.text, body.target)
+
+    return await _look(service, request, body, read)
+
+
+@router.post("/saliency", summary="Which words a prediction rests on")
+async def saliency(service: ServiceOf, request: Request, body: SaliencyBody) -> Response:
+    """What the prediction of the next word, or of a blank, owes to each token before it, or around it."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "text", [body.text, body.target or "", body.source or ""], MAX_INSIDE)
+        return lens.attribute_word(lm, body.text, body.target, body.source, body.method, body.steps)
+
+    return await _look(service, request, body, read)
+
+
+@router.post("/nearest", summary="Nearest words or texts")
+async def nearest(service: ServiceOf, request: Request, body: NearestBody) -> Response:
+    """The words whose vectors are nearest to that of a word, or of a sum such as `king - man + woman`; or, of given
+    `texts`, those nearest to a text."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "texts", [body.query, *(body.texts or ())])
+        return lens.find_neighbors(lm, body.query, body.texts, body.k, body.layer, body.pool)
+
+    return await _look(service, request, body, read)
+
+
+@router.post("/project", summary="Texts or words as points")
+async def project(service: ServiceOf, request: Request, body: ProjectBody) -> Response:
+    """Texts, or words, as points on a plane, by principal components."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "items", body.items)
+        return lens.project_vectors(lm, body.items, body.of, body.layer, body.pool)
+
+    return await _look(service, request, body, read)
+
+
+@router.post("/beam", summary="A beam search, step by step")
+async def beam(service: ServiceOf, request: Request, body: BeamBody) -> Response:
+    """The tree of a beam search, with the branches that it pruned."""
+
+    def read(lm: TextModel) -> LensResult:
+        check_tokens(lm, "prompt", [body.prompt])
+        if body.beam * body.max_tokens > MAX_TREE:
+            raise invalid("beam", body.beam, f"× max_tokens = {body.max_tokens} must be at most {MAX_TREE:,}.")
+        return lens.trace_beam(lm, body.prompt, parse_beam(body, body.beam), Stop(body.max_tokens))
+
+    return await _look(service, request, body, read)
