@@ -169,7 +169,8 @@ class Run:
         """The main number with its name: "1.3160 bits per byte", "accuracy 88.9 %"."""
         result = self.folder.manifest.get("result")
         if result:
-            return f"{result['metric']} {100 * result['dev'][result['metric']]:.1f}"
+            value = result["dev"].get(result["metric"])
+            return f"{result['metric']} {format_number(None if value is None else 100 * value, 1)}"
         return self.evaluation.best_score if self.evaluation else ""
 
     @property

@@ -73,6 +73,7 @@ MANIFEST = {  # the keys that reading relies on
     "measured": list | None,
     "rounding": list | None,
 }
+RESULT = {"metric": str, "dev": dict, "best": dict | None, "shots": dict | None}  # of a task
 STATE = {"phase": int, "step": int}
 LOG_LINE = {"event": str, "phase": str | None, "index": int | None, "step": int | None, "seconds": float | None}
 STATE_NAME = re.compile(r"(\d{1,18})-(\d{1,18})(?:\.(\d{1,9}))?")  # phase, step, and a number if saved repeatedly
@@ -177,6 +178,10 @@ class RunFolder:
             for name, sums in manifest.get("files", {}).items():
                 check_json({name: sums}, {name: list}, path, "in 'files', ", REMEDY)
                 check_plain_name(name, path)
+            if result := manifest.get("result"):
+                check_json(result, RESULT, path, "in 'result', ", REMEDY)
+                scores = {result["metric"]: float | None, **dict.fromkeys(result["dev"], float | None)}
+                check_json(result["dev"], scores, path, "in 'dev', ", REMEDY)
         return manifest
 
     @property
@@ -482,7 +487,7 @@ def _require_utf8(path: Path) -> None:
 
 
 def _manifest_text(manifest: Mapping[str, Any]) -> str:
-    return json.dumps(manifest, indent=2, ensure_ascii=False) + "\n"
+    return to_json(manifest, indent=2) + "\n"
 
 
 def _is_hidden_own(file: Path) -> bool:
