@@ -51,4 +51,4 @@ def make_served_model(slug: str) -> GenerationMixin:
 
 def list_generating_slugs() -> list[str]:
     """The slugs whose models generate, judged by their class."""
-    return [slug for slug in MODELS if not is_tagger(slug) and any(hasattr(model_class(slug), n) for n in ("start",))]
+    return [slug for slug in MODELS if not is_tagger(slug) and hasattr(model_class(slug), "start")]
