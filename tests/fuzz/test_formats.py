@@ -14,6 +14,7 @@ SEEDS = range(12)
 KEPT = {  # seeds that failed once
     "cache": (100000, 100025),
     "choices": (100032, 100214, 100349),
+    "compressed": (100050, 100059),
     "huggingface/bert": (100036, 100131, 100150, 100247),
     "json-lines": (100098, 100535),
     "questions": (100032, 100216),

@@ -168,17 +168,32 @@ def path_exists(name: str | Path) -> bool:
         return False
 
 
+MAX_RATIO, SMALL = 100, 100 << 20  # ten times what the best compressors reach on text; and bytes that do no harm
+
+
+def most_unpacked(size: int) -> int:
+    """The most bytes that a compressed file or an archive of this size may hold: more is taken for a bomb."""
+    return max(SMALL, MAX_RATIO * size)
+
+
+def bomb_error(path: Path, most: int) -> DataError:
+    problem = f"it unpacks to more than {most >> 20:,} MB, {MAX_RATIO} times its size: it may be a bomb."
+    return bad_data(path, f"{problem} If you trust it, unpack it, and give what it holds.")
+
+
 _MAGIC = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\0": ".xz", b"\x28\xb5\x2f\xfd": ".zst"}
 
 
 class DecompressedFile:
     """The decompressed bytes of a file, with the position in the compressed file for progress bars.
 
-    A file that is truncated, or that changes before its end has been read, is a DataError.
+    A file that is truncated, that changes before its end has been read, or that holds far more than it should (see
+    `most_unpacked`) is a DataError.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._unpacked = 0
         self.raw = open_file(path)
         self._version = _version(os.fstat(self.raw.fileno()))
         self.size = self._version[0]  # of the compressed file
@@ -186,6 +201,7 @@ class DecompressedFile:
         self.raw.seek(0)
         kind = next((suffix for magic, suffix in _MAGIC.items() if start.startswith(magic)), "")
         self.stream = _decompress(self.raw, kind, path)
+        self._most = most_unpacked(self.size) if kind else sys.maxsize
         self._errors: tuple[type[Exception], ...] = (EOFError, zlib.error, lzma.LZMAError, OSError)
         if kind == ".zst":
             self._errors += (_zstandard(path).ZstdError,)
@@ -199,7 +215,9 @@ class DecompressedFile:
     def __iter__(self) -> Iterator[bytes]:
         """Yield the lines, with their ends."""
         try:
-            yield from self.stream
+            for line in self.stream:
+                self._count(len(line))
+                yield line
         except self._errors as error:
             raise self._explain(error) from None
         self._require_unchanged()
@@ -210,6 +228,7 @@ class DecompressedFile:
             block = self.stream.read(size)
         except self._errors as error:
             raise self._explain(error) from None
+        self._count(len(block))
         if not block:
             self._require_unchanged()
         return block
@@ -220,9 +239,15 @@ class DecompressedFile:
             size = cast(io.BufferedReader, self.stream).readinto(buffer)
         except self._errors as error:
             raise self._explain(error) from None
+        self._count(size)
         if not size:
             self._require_unchanged()
         return size
+
+    def _count(self, size: int) -> None:
+        self._unpacked += size
+        if self._unpacked > self._most:
+            raise bomb_error(self.path, self._most)
 
     def _explain(self, error: Exception) -> DataError:
         self._require_unchanged()

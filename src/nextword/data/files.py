@@ -24,7 +24,16 @@ from pathlib import Path, PurePosixPath
 from typing import IO, BinaryIO, Protocol, TypeVar
 
 from nextword.core.errors import CannotWrite, DataError, NextwordError, bad_data, invalid
-from nextword.core.io import DecompressedFile, damaged_error, open_file, open_stdin, parse_json, read_toml
+from nextword.core.io import (
+    DecompressedFile,
+    bomb_error,
+    damaged_error,
+    most_unpacked,
+    open_file,
+    open_stdin,
+    parse_json,
+    read_toml,
+)
 
 Item = TypeVar("Item")
 
@@ -255,7 +264,6 @@ def _is_chinese(data: bytes) -> bool:
 # ------------------------------------------------------------------------------------------------ archives
 
 ARCHIVES = (".zip", ".tar", ".tgz", ".tar.gz", ".tar.xz", ".tar.bz2")
-MAX_RATIO, SMALL = 100, 100 << 20  # unpacked, an archive has at most so many times its size, or so many bytes
 MAX_MEMBERS = 500_000
 MAX_HEADER = 16 << 20  # bytes that describe one member of a tar
 # What the modules zipfile and tarfile raise for damaged archives. RuntimeError: encrypted, an unknown method, recursion
@@ -273,12 +281,12 @@ def is_archive(path: Path) -> bool:
 class Archive:
     """The files in a zip or tar archive; links, devices and folders are left out.
 
-    Whatever is wrong with the archive is a DataError, also what would fill the memory or the disk: see `MAX_RATIO`.
+    Whatever is wrong with the archive is a DataError, also what would fill the memory or the disk: see `most_unpacked`.
     """
 
     def __init__(self, path: Path, opened: zipfile.ZipFile | tarfile.TarFile, size: int) -> None:
         self.path, self._opened = path, opened
-        self._most = max(SMALL, MAX_RATIO * size)
+        self._most = most_unpacked(size)
 
     def members(self) -> Iterator[tuple[str, int]]:
         """Yield the name and the size of each file."""
@@ -309,7 +317,10 @@ class Archive:
                 if not info.is_dir():
                     yield info.filename, info.file_size, info
             return
+        total = 0
         for number, item in enumerate(self._opened):
+            total += item.size
+            self._require_expected(total)  # before it is skipped, which means to unpack it
             if number >= MAX_MEMBERS:
                 problem = f"more than {MAX_MEMBERS:,} members, the limit. Unpack it, and give the folder."
                 raise bad_data(self.path, problem)
@@ -345,8 +356,7 @@ class Archive:
 
     def _require_expected(self, size: int) -> None:
         if size > self._most:
-            problem = f"it unpacks to more than {self._most >> 20:,} MB, {MAX_RATIO} times its size: it may be a bomb."
-            raise bad_data(self.path, f"{problem} If you trust it, unpack it, and give the folder.")
+            raise bomb_error(self.path, self._most)
 
 
 class _LimitedReads(io.RawIOBase):

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from nextword.core.errors import CannotWrite, DataError, InvalidSetting, MissingFile, NextwordError
-from nextword.core.io import DecompressedFile
+from nextword.core.io import SMALL, DecompressedFile
 from nextword.data import files as module
 from nextword.data.files import (
     LINE_VARIABLE,
@@ -67,8 +67,20 @@ def test_zst_of_several_frames_is_read_whole(tmp_path: Path) -> None:
         list(read_chunks(path))
 
 
-def test_zst_is_read_in_bounded_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".zst", zst)])
+def test_compressed_text_that_holds_too_much_is_refused(
+    suffix: str, pack: Callable[[bytes], bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / f"bomb.txt{suffix}"
+    path.write_bytes(pack(b"a b\n" * (30 << 20)))
+    with raises(DataError, path=path):
+        for _ in read_chunks(path):
+            pass
+
+
+def test_zst_is_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "bomb.txt.zst").write_bytes(zst(b"a b\n" * (1 << 26)))
+    monkeypatch.setattr("nextword.core.io.SMALL", 1 << 30)
 
     def read_within_limit() -> int:
         limit_memory(200 << 20)
@@ -333,7 +345,10 @@ def test_bomb_is_refused_before_it_is_unpacked(kind: str, tmp_path: Path) -> Non
     (tmp_path / "out").mkdir()
     with raises(DataError, path=path), open_archive(path) as archive:
         archive.unpack(tmp_path / "out")
-    assert sum(file.stat().st_size for file in (tmp_path / "out").iterdir()) <= module.SMALL
+    if kind == "tgz":
+        with raises(DataError, path=path):
+            list_members(path)
+    assert sum(file.stat().st_size for file in (tmp_path / "out").iterdir()) <= SMALL
 
 
 def test_archive_larger_than_the_free_space_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
