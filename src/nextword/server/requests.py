@@ -102,6 +102,16 @@ class QueueFull(NextwordError):
         self.waiting, self.retry_after = waiting, retry_after
 
 
+class MemoryBusy(NextwordError):
+    """There is no memory for a model now, because all others that are loaded run requests."""
+
+    def __init__(self, retry_after: float) -> None:
+        super().__init__(
+            f"There is no memory for this model while others run requests. Try again in {retry_after:.0f} s."
+        )
+        self.retry_after = retry_after
+
+
 class EngineClosed(NextwordError):
     """The engine has been closed: the server shuts down, or the model was unloaded."""
 
