@@ -68,8 +68,8 @@ class ModelPool:
     def get(self, name: str) -> Engine:
         """The engine of a model, which is loaded if it is not yet; blocks meanwhile.
 
-        Raises UnknownName, OutOfMemory, MemoryBusy, EngineClosed, and the errors of loading a run. Another call may unload the model
-        before the engine gets a request, which then raises EngineClosed: see `lease`.
+        Raises UnknownName, OutOfMemory, MemoryBusy, EngineClosed, and the errors of loading a run. Another call may
+        unload the model before the engine gets a request, which then raises EngineClosed: see `lease`.
         """
         with self.lease(name) as engine:
             return engine

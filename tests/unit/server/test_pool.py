@@ -127,5 +127,5 @@ def test_closed_pool_cancels_requests_and_loads_nothing(folders: dict[str, Path]
     pool.close()
     assert list(handle)
     assert pool.loaded() == {}
-    with pytest.raises(MemoryBusy):
+    with pytest.raises(EngineClosed):
         pool.get("one")
