@@ -81,7 +81,7 @@ def serve(
     access = Access(host, api_key, parse_origins(cors or ()))
     template = find_template(chat) if chat else None
     pool = ModelPool(folders, limit, device=device, precision=precision, rows=rows, queue=queue)
-    service = Service(pool, folders, template)
+    service = Service(pool, template)
     with listen(host, port) as socket:
         address = f"http://{f'[{host}]' if ':' in host else host}:{socket.getsockname()[1]}"
         if json:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
 from dataclasses import replace
@@ -92,17 +93,18 @@ def _score_object(score: Score) -> Object:
 async def next_words(service: ServiceOf, request: Request, body: NextBody) -> Response:
     """The likeliest next words, or words for the blanks of a text, with probabilities."""
 
-    def compute(lm: TextModel) -> Object:
-        check_tokens(lm, "text", [body.text], MAX_CONTEXT)
-        if BLANK in body.text and "fill" in lm.can:
-            blanks = lm.fill(body.text, body.k, body.tokens)
-        else:
+    async def find() -> list[list[Guess]]:
+        async with service.lease_for(request, body) as lease:
+            lm = lease.model
+            await service.compute(lambda text: check_tokens(lm, "text", [text], MAX_CONTEXT), body.text, len(body.text))
+            if BLANK in body.text and "fill" in lm.can:
+                return await lease.call(lambda lm: lm.fill(body.text, body.k, body.tokens))
             left, blank, right = body.text.partition(BLANK)
-            blanks = [lm.next(left.rstrip() if blank else left, right, body.k, tokens=body.tokens)]
-        rows = _guess_rows(blanks)
-        return {"text": body.text, "guesses": rows[0], **({"blanks": rows} if BLANK in body.text else {})}
+            left = left.rstrip() if blank else left
+            return [await asyncio.wrap_future(lease.engine.next(left, right, body.k, body.tokens))]
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    rows = _guess_rows(await service.run(request, find()))
+    return Reply({"text": body.text, "guesses": rows[0], **({"blanks": rows} if BLANK in body.text else {})})
 
 
 @router.post("/fill", summary="Words for blanks")

@@ -14,7 +14,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, 
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -44,6 +43,7 @@ from nextword.server.requests import (
     Event,
     Finished,
     GenerationRequest,
+    MemoryBusy,
     QueueFull,
     TokenEvent,
 )
@@ -84,9 +84,9 @@ class Lease:
 class Service:
     """The models of a server, by name."""
 
-    def __init__(self, pool: ModelPool, folders: Mapping[str, Path], chat: ChatTemplate | None = None) -> None:
+    def __init__(self, pool: ModelPool, chat: ChatTemplate | None = None) -> None:
         self.pool, self.chat = pool, chat
-        self.catalog = Catalog(folders)
+        self.catalog = Catalog(pool.folders)
         self.metrics = Metrics(self._stats)
         self.is_draining = False
         self._waiters = ThreadPoolExecutor(WAITERS, "model-waiter")
@@ -216,7 +216,7 @@ class Rows:
 
     def __init__(self, lease: Lease, requests: Sequence[GenerationRequest]) -> None:
         self.lease, self.requests = lease, requests
-        self.at_once = max(1, lease.engine.stats().rows)
+        self.at_once = lease.engine.rows
         self.start = perf_counter()
         self._handles: dict[int, Handle] = {0: lease.engine.submit(requests[0])} if requests else {}
         self._next = len(self._handles)
@@ -293,6 +293,8 @@ def explain(error: Exception) -> Refusal:
             return error
         case QueueFull():
             return Refusal(429, str(error), code="queue_full", retry_after=error.retry_after)
+        case MemoryBusy():
+            return Refusal(503, str(error), code="memory_busy", retry_after=error.retry_after)
         case EngineClosed():
             return Refusal(503, str(error), code="unloaded", retry_after=1)
         case Unsupported():
