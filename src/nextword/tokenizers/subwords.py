@@ -14,6 +14,7 @@ import json
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache
 from itertools import chain, compress
 from typing import Any
@@ -23,7 +24,7 @@ from tokenizers import Encoding as LibraryEncoding
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, normalizers, pre_tokenizers
 
-from nextword.core.errors import DataError
+from nextword.core.errors import DataError, NextwordError
 from nextword.core.types import Encoding
 from nextword.tokenizers.alignment import character_bytes, partition, remove_overlaps, utf8, words_at
 from nextword.tokenizers.base import VERSION, Tokenizer
@@ -43,10 +44,12 @@ class Subwords(Tokenizer):
         self.special = dict(special)
         self.begin, self.end = begin, end
         _check_ids(content, [*self.special.values(), begin, *([] if end is None else [end])])
+        check_stages(content)
         self.pieces = _pieces(content, self.kind, self.special)
         self._lengths = np.array([len(piece) for piece in self.pieces], dtype=np.int64)
-        self._encoder = Library.from_str(json.dumps(_without_special(self.library, self.special)))
-        self._check_encoder()
+        with explain_library_errors():
+            self._encoder = Library.from_str(json.dumps(_without_special(self.library, self.special)))
+            self._check_encoder()
         # Tokens added to the vocabulary are matched before any rule cuts the text, so they rule out the cache.
         has_added = any(token["content"] not in self.special for token in content.get("added_tokens") or [])
         by_gpt2_rule = content["pre_tokenizer"] == {"type": "ByteLevel", **_GPT2_RULE} and self.lossless
@@ -54,10 +57,7 @@ class Subwords(Tokenizer):
 
     def _check_encoder(self) -> None:
         """Raise DataError unless the library gives only ids that have a piece: it numbers some tokens by itself."""
-        try:
-            unknown = self._encoder.encode("\U0010fffe a", add_special_tokens=False).ids
-        except Exception as error:  # the library's only type
-            raise DataError(f"This tokenizer fails on an unknown character ({error}). Copy its file again.") from None
+        unknown = self._encoder.encode("\U0010fffe a", add_special_tokens=False).ids
         names = [token["content"] for token in self.library.get("added_tokens") or []]
         added = [(name, self._encoder.token_to_id(name)) for name in names if name not in self.special]
         ids = names_of(self.library)
@@ -68,7 +68,8 @@ class Subwords(Tokenizer):
         raws = [utf8(text) for text in texts]
         if self.lossless:
             return [self._from_ids(raw, ids) for raw, ids in zip(raws, self._ids(texts), strict=True)]
-        encodings = self._encoder.encode_batch(list(texts), add_special_tokens=False)
+        with explain_library_errors():
+            encodings = self._encoder.encode_batch(list(texts), add_special_tokens=False)
         return [_from_offsets(raw, encoding) for raw, encoding in zip(raws, encodings, strict=True)]
 
     def _ids(self, texts: Sequence[str]) -> Iterator[np.ndarray]:
@@ -84,7 +85,8 @@ class Subwords(Tokenizer):
         return [np.array(ids, dtype=np.int64) for ids in self._compute(texts)]
 
     def _compute(self, texts: list[str]) -> list[list[int]]:
-        return [encoding.ids for encoding in self._encoder.encode_batch_fast(texts, add_special_tokens=False)]
+        with explain_library_errors():
+            return [encoding.ids for encoding in self._encoder.encode_batch_fast(texts, add_special_tokens=False)]
 
     def _from_ids(self, raw: bytes, ids: np.ndarray) -> Encoding:
         spans = partition(self._lengths[ids])
@@ -261,6 +263,53 @@ def names_of(content: Mapping[str, Any]) -> dict[str, int]:
     else:
         names = {entry[0]: id for id, entry in enumerate(vocabulary)}
     return names | {added["content"]: added["id"] for added in content.get("added_tokens") or []}
+
+
+SAFE_PATTERNS = (r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+",)  # of GPT-2
+MAX_PATTERN, MAX_GROWTH = 64, 16
+
+
+def check_stages(content: Mapping[str, Any]) -> None:
+    """Raise DataError for normalizers and pre-tokenizers that could take forever, or fill the memory.
+
+    Searching for a regular expression can take time exponential in the length of the text, so besides GPT-2's only
+    those with one repetition and without groups are accepted: " {2,}" of ALBERT and T5. Replacements must not make a
+    text more than MAX_GROWTH times as long.
+    """
+    growth = 1.0
+    nodes: list[Any] = [content.get("normalizer"), content.get("pre_tokenizer"), content.get("decoder")]
+    while nodes:
+        node = nodes.pop()
+        nodes += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        if not isinstance(node, dict):
+            continue
+        pattern = node.get("Regex")
+        if isinstance(pattern, str) and pattern not in SAFE_PATTERNS and not _is_simple(pattern):
+            problem = f"This tokenizer searches for {pattern[:100]!r}, which may take forever, so it is not used."
+            raise DataError(f"{problem} Use a tokenizer without this regular expression.")
+        replacement, old = node.get("content", node.get("prepend")), node.get("pattern")
+        if isinstance(replacement, str):
+            shortest = len(old["String"]) if isinstance(old, dict) and isinstance(old.get("String"), str) else 1
+            growth *= max(1.0, len(replacement) / max(1, shortest))
+    if growth > MAX_GROWTH:
+        raise DataError("This tokenizer makes texts much longer than they are, so it is not used. Copy its file again.")
+
+
+def _is_simple(pattern: str) -> bool:
+    return len(pattern) <= MAX_PATTERN and "(" not in pattern and len(re.findall(r"[*+?{]", pattern)) <= 1
+
+
+@contextmanager
+def explain_library_errors() -> Iterator[None]:
+    """Turn errors of the library, which are of type Exception or panics of Rust, into a DataError."""
+    try:
+        yield
+    except NextwordError:
+        raise
+    except BaseException as error:
+        if type(error) is not Exception and type(error).__module__ != "pyo3_runtime":
+            raise
+        raise DataError(f"This tokenizer fails ({str(error)[:200]}). Copy its file again.") from None
 
 
 def unknown_of(content: Mapping[str, Any]) -> str | None:

@@ -253,3 +253,36 @@ def test_load_gpt1_line_end_separates_texts(shared):
     assert tokenizer.piece(tokenizer.begin).strip(b" ") == b"\n"
     ids = [*tokenizer.encode("the cat").ids, tokenizer.begin, *tokenizer.encode("sat down").ids]
     assert tokenizer.decode(ids) == "the cat\nsat down"
+
+
+@pytest.mark.parametrize(
+    ("stage", "value"),
+    [
+        ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "^(a|a)*$"}, "behavior": "Isolated", "invert": False}),
+        ("pre_tokenizer", {"type": "Split", "pattern": {"Regex": "a*a*a*b"}, "behavior": "Isolated", "invert": False}),
+        ("normalizer", {"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 1000}),
+        ("normalizer", {"type": "Prepend", "prepend": "a" * 1000}),
+        (
+            "normalizer",
+            {
+                "type": "Sequence",
+                "normalizers": [{"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 8}] * 4,
+            },
+        ),
+    ],
+)
+def test_load_tokenizer_that_could_take_forever_raises(tmp_path, stage, value):
+    tokenizer = train_tokenizer({"kind": "wordpiece", "size": 60}, ["abc " * 50])
+    content = json.loads(tokenizer.to_bytes()) | {stage: value}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    with pytest.raises(DataError):
+        load_tokenizer(tmp_path / "tokenizer.json")
+
+
+def test_load_tokenizer_with_a_simple_pattern_is_accepted(tmp_path):
+    tokenizer = train_tokenizer({"kind": "wordpiece", "size": 60}, ["abc " * 50])
+    spaces = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}
+    content = json.loads(tokenizer.to_bytes()) | {"normalizer": spaces}
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    loaded = load_tokenizer(tmp_path / "tokenizer.json")
+    assert loaded.encode("abc  abc").ids.tolist() == tokenizer.encode("abc abc").ids.tolist()
