@@ -25,12 +25,14 @@ from nextword.cli.console import (
     shorten,
 )
 from nextword.cli.generate import parse_beam
+from nextword.cli.views import HtmlFile, show_view
 from nextword.core.io import format_number
 from nextword.progress.display import ProgressDisplay
 
 if TYPE_CHECKING:
     from nextword.evaluation.dynamic import DynamicSettings
     from nextword.evaluation.neural_cache import CacheSettings
+    from nextword.lens import TextExplanation
 
 TASK_SETTINGS = {"rule": str, "drawn": str, "overflow": str}  # of --task: --set task.KEY=VALUE
 METRIC_NAMES = {
@@ -47,6 +49,7 @@ METRIC_NAMES = {
     "exact": "exact match",
 }
 PERCENT_METRICS = ("accuracy", "f1", "mcc")  # shown times 100, as in papers
+MAX_EXPLAINED = 20_000  # characters of a text with --explain
 SAMPLE_LENGTH = 400  # characters of a text
 NO_METRICS = "BLEU needs sacrebleu and ROUGE needs rouge-score: pip install 'nextword[tasks]'."
 
@@ -70,6 +73,10 @@ def evaluate(
         int | None, typer.Option("--stride", help="Stride of the context window. Default: half of --context.", min=1)
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Score each line of --data, to rank sentences.")] = False,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Show surprisal, rank and alternatives of every token of a short --data.")
+    ] = False,
+    html: HtmlFile = None,
     cache: Annotated[bool, typer.Option("--cache", help="Add a neural cache of recent words.")] = False,
     dynamic: Annotated[
         bool, typer.Option("--dynamic", help="Dynamic evaluation: train on the text while scoring it.")
@@ -110,6 +117,7 @@ def evaluate(
       nextword evaluate runs/lstm-tiny
       nextword evaluate runs/lstm-tiny --data my.txt
       nextword evaluate runs/lstm-tiny --data sentences.txt --lines
+      nextword evaluate runs/lstm-tiny --data short.txt --explain --html surprisal.html
       nextword evaluate runs/lstm-tiny --cache --set cache.window=500 --set cache.theta=1
       nextword evaluate runs/lstm-tiny --dynamic --set dynamic.rate=1e-4
       nextword evaluate runs/gpt2-small --data held-out.txt --overlap-with wikipedia
@@ -143,6 +151,10 @@ def evaluate(
                 run, prompt_task, shots, device=device, on_progress=display.update, **settings
             )
         emit_json(result) if json else print_prompt_task(result)
+        return
+    if explain or html is not None:
+        _check_explain(explain, text_mode | {"--beam": beam, "--shots": shots, "--overlap-with": overlap_with}, data)
+        show_view(_explain_file(run, data, device), json, html)
         return
     _check_options(text_mode, shots, limit, overlap_with)
     if lines:
@@ -191,6 +203,32 @@ def _check_options(text_mode: Mapping[str, object], shots: int, limit: int | Non
         refuse_options(windowed, "--cache and --dynamic read a text as one stream.")
     if overlap_with:
         refuse_options(text_mode, "--overlap-with scores whole documents.")
+
+
+def _check_explain(explain: bool, others: Mapping[str, object], data: str) -> None:
+    from nextword.core.errors import InvalidSetting
+
+    if not explain:
+        raise InvalidSetting("--html needs --explain.", key="html")
+    refuse_options(others, "--explain shows the tokens of a text.")
+    if not data:
+        raise InvalidSetting("--explain needs --data: a short text file, or - for stdin.", key="data")
+
+
+def _explain_file(run: str, data: str, device: str) -> TextExplanation:
+    from nextword.core.errors import InvalidSetting, MissingFile
+    from nextword.lens import explain_text
+    from nextword.lm.loading import load
+
+    if data != "-" and not Path(data).is_file():
+        raise MissingFile(f"There is no file {data}. --explain needs a text file, not a name of a data set.", path=data)
+    text = "\n".join(read_lines(data, keep_blank=True)).rstrip("\n")
+    if len(text) > MAX_EXPLAINED:
+        problem = f"{data} has {len(text):,} characters; --explain shows at most {MAX_EXPLAINED:,}. Cut it."
+        raise InvalidSetting(problem, key="data", value=data)
+    lm = load(run, device)
+    lm.require("score")
+    return explain_text(lm, text)
 
 
 def _parse_adaptive(

@@ -9,6 +9,7 @@ import typer
 from rich.markup import escape
 
 from nextword.cli.console import Device, Json, Run, Top, console, emit_json, print_warnings
+from nextword.cli.views import NEXT_VIEWS, HtmlFile, explain_next, show_view
 
 if TYPE_CHECKING:
     from nextword.core.types import Guess
@@ -24,6 +25,10 @@ def next_command(
     text: Annotated[str, typer.Argument(metavar="TEXT", help="Text so far; for masked models, ___ marks each blank.")],
     k: Top = 10,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show tokens instead of whole words.")] = False,
+    explain: Annotated[
+        str, typer.Option("--explain", metavar="VIEW", help=f"Look inside instead: {', '.join(NEXT_VIEWS)}.")
+    ] = "",
+    html: HtmlFile = None,
     device: Device = "auto",
     json: Json = False,
 ) -> None:
@@ -33,14 +38,21 @@ def next_command(
       nextword next runs/lstm-tiny "In the beginning God created the"
       nextword next runs/bert-tiny "The ___ is returned by the ___."
       nextword next runs/glm-tiny "The ___ is returned by the ___."
+      nextword next runs/lstm-tiny "In the beginning God created the" --explain saliency
+      nextword next runs/gpt2-tiny "In the beginning God created the" --explain attention --html attention.html
 
     A model that generates spans (GLM, T5) may fill a blank with several words; the others use one.
     """
-    from nextword.core.errors import Unsupported
+    from nextword.core.errors import InvalidSetting, Unsupported
     from nextword.data.segmentation import is_unspaced
     from nextword.lm.loading import load
 
     lm = load(run, device)
+    if html is not None and not explain:
+        raise InvalidSetting("--html needs --explain VIEW.", key="html", value=str(html))
+    if explain:
+        show_view(explain_next(lm, text, explain, k), json, html)
+        return
     if BLANK not in text and "generate" not in lm.can and "fill" in lm.can:
         words = [text[-2 * EXAMPLE_WORDS :] + BLANK] if is_unspaced(text) else [*text.split()[-EXAMPLE_WORDS:], BLANK]
         example = " ".join(words).replace('"', "")

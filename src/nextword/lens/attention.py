@@ -26,14 +26,15 @@ from torch import Tensor
 
 from nextword.core.errors import Unsupported, invalid
 from nextword.core.protocols import Autoregressive, Encoder
-from nextword.core.types import Inputs
+from nextword.core.types import FramedText, Inputs
+from nextword.generation.infilling import BLANK
 from nextword.html.charts import attention_map
-from nextword.html.formatting import escape
 from nextword.layers.attention import AttentionRecorder
 from nextword.lens.result import LensResult, Token, TokenNames, label, run_name
 from nextword.lens.surprisal import require_source
 from nextword.lm.base import TextModel
 from nextword.lm.embedding import frame_ids
+from nextword.lm.masked import MaskedLM
 
 SELF, CAUSAL, QUERY, SOURCE, CROSS = "self", "causal", "query", "source", "cross"
 DESCRIPTIONS = {
@@ -78,8 +79,8 @@ class Attention(LensResult):
     def title(self) -> str:
         return "Attention by layer and head"
 
-    def fragment(self) -> str:
-        return "".join(_draw(each) for each in self.maps)
+    def sections(self) -> list[tuple[str, str]]:
+        return [(f"{each.kind.capitalize()}: {DESCRIPTIONS[each.kind]}", _draw(each)) for each in self.maps]
 
 
 def read_attention(
@@ -110,8 +111,12 @@ def read_attention(
 
 
 def _text_maps(model: TextModel, text: str) -> list[AttentionMap]:
-    """A causal network reads `begin text`; a bidirectional one the framed text; XLNet reads both ways."""
+    """A causal network reads `begin text`; a bidirectional one the framed text, its blank masked; XLNet both ways."""
     network, names = model.network, TokenNames(model)
+    if isinstance(model, MaskedLM) and text.count(BLANK) == 1:
+        left, _, right = text.partition(BLANK)
+        frame, _, origin = model.frame_blank(left, right)
+        return _read_frame(model, frame, names.tokens(text, frame.ids, origin))
     encoding = model.tokenizer.encode(text)
     own = names.tokens(text, encoding.ids, encoding.spans)
     maps = []
@@ -122,11 +127,7 @@ def _text_maps(model: TextModel, text: str) -> list[AttentionMap]:
         if end - start < len(own):
             raise _too_long(len(own), end - start)
         tokens = (*names.bare(frame.ids[:start]), *own, *names.bare(frame.ids[end:]))
-        segments = None if frame.segments is None else torch.from_numpy(frame.segments[None]).to(network.device)
-        inputs = Inputs(torch.from_numpy(frame.ids[None]).to(network.device), segments=segments)
-        with AttentionRecorder() as recorder:
-            network.encode(inputs)
-        maps += _maps(SELF, recorder.weights, tokens, tokens)
+        maps += _read_frame(model, frame, tokens)
     if is_causal and network.has_hidden_states:
         first, _ = network.start(1)
         ids = torch.cat([first, torch.from_numpy(encoding.ids.astype(np.int64)).to(first.device)])
@@ -141,6 +142,14 @@ def _text_maps(model: TextModel, text: str) -> list[AttentionMap]:
         kind = QUERY if network.has_query_stream else CAUSAL if maps else SELF
         maps += _maps(kind, recorder.weights[-blocks:], tokens, _columns(model, tokens))
     return maps
+
+
+def _read_frame(model: TextModel, frame: FramedText, tokens: tuple[Token, ...]) -> list[AttentionMap]:
+    """Every token attends to all of the frame."""
+    segments = None if frame.segments is None else torch.from_numpy(frame.segments[None]).to(model.device)
+    with AttentionRecorder() as recorder:
+        model.network.encode(Inputs(torch.from_numpy(frame.ids[None]).to(model.device), segments=segments))
+    return _maps(SELF, recorder.weights, tokens, tokens)
 
 
 def _columns(model: TextModel, tokens: tuple[Token, ...]) -> tuple[Token, ...]:
@@ -235,4 +244,4 @@ def _draw(each: AttentionMap) -> str:
     cut = ""
     if max(len(each.rows), len(each.columns)) > MAX_DRAWN:
         cut = f'<p class="note">The first {MAX_DRAWN} tokens are drawn.</p>'
-    return f"<h3>{escape(each.kind.capitalize())}: {DESCRIPTIONS[each.kind]}</h3>{''.join(pictures)}{cut}"
+    return "".join(pictures) + cut

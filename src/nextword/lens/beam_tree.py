@@ -21,8 +21,7 @@ from nextword.core.errors import invalid
 from nextword.core.types import Beam, Stop
 from nextword.generation.beam_search import Considered, Step
 from nextword.html.formatting import escape
-from nextword.lens.result import LensResult, TokenNames, run_name
-from nextword.lens.surprisal import escape_space
+from nextword.lens.result import LensResult, TokenNames, run_name, show_piece
 from nextword.lm.base import Candidate, TextModel
 
 KEPT, PRUNED, COMPLETE, OPEN = "kept", "pruned", "complete", "open"
@@ -69,7 +68,7 @@ class BeamTree(LensResult):
             at = self.nodes[at].parent
         return path[::-1]
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         children: dict[int | None, list[int]] = {}
         for i, node in enumerate(self.nodes):
             children.setdefault(node.parent, []).append(i)
@@ -79,21 +78,18 @@ class BeamTree(LensResult):
             return f"<ul>{items}</ul>" if items else ""
 
         best = "".join(
-            f"<li><strong>{escape(c.text.strip() or repr(c.text))}</strong> <small>score {c.score:.3f}, "
-            f"log p {c.log_prob:.3f}{'' if c.complete else ', cut'}</small></li>"
+            f"<li><strong>{escape(c.text.strip() or repr(c.text))}</strong> <span class='note'>score {c.score:.3f}, "
+            f"log p {c.log_prob:.3f}{'' if c.complete else ', cut'}</span></li>"
             for c in self.candidates
         )
         prompt = f"<p class='note'>After “{escape(self.prompt[-80:])}”</p>" if self.prompt else ""
-        return f"{prompt}<ol>{best}</ol><div class='scroll'>{branch(None)}</div>"
+        return [("Best", f"{prompt}<ol>{best}</ol>"), ("Tree", f"<div class='scroll'>{branch(None)}</div>")]
 
 
 def _show(node: BeamNode) -> str:
-    text = escape(escape_space(node.text))
-    numbers = f"{math.exp(node.log_prob):.1%}, total {node.total:.2f}"
-    if node.state == PRUNED:
-        return f"<span class='unread'><s>{text}</s></span> <small class='near'>{numbers}, pruned</small>"
-    state = "" if node.state == KEPT else f", {node.state}"
-    return f"<strong>{text}</strong> <small class='near'>{numbers}{state}</small>"
+    text, state = escape(show_piece(node.text)), "" if node.state == KEPT else f", {node.state}"
+    shown = f"<span class='unread'>{text}</span>" if node.state == PRUNED else f"<strong>{text}</strong>"
+    return f"{shown} <span class='note'>{math.exp(node.log_prob):.1%}, total {node.total:.2f}{state}</span>"
 
 
 def trace_beam(model: TextModel, prompt: str, decoding: Beam = Beam(), stop: Stop = Stop(max_tokens=10)) -> BeamTree:

@@ -59,7 +59,7 @@ class GradientReach(LensResult):
     def title(self) -> str:
         return f"How far the gradient of “{self.target.strip()}” reaches back"
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         last = len(self.tokens) - 1
         series = []
         for i, layer in enumerate(self.layers):
@@ -75,12 +75,9 @@ class GradientReach(LensResult):
         chart = responsive_figure(
             lambda width, height: line_chart(series, x, y, self.title, width, height), (960, 360), (360, 300)
         )
-        factors = [
-            f"layer {layer.layer}: × {layer.factor:.3f} per step" for layer in self.layers if layer.factor is not None
-        ]
-        return (
-            f"{chart}<p class='note'>Going back, the norm changes by {'; '.join(factors) or 'an unknown factor'}.</p>"
-        )
+        factors = [f"layer {layer.layer}: × {layer.factor:.3f}" for layer in self.layers if layer.factor is not None]
+        note = f"Change of the norm per step back: {'; '.join(factors) or 'unknown'}."
+        return [("Norm of the gradient by distance", f"{chart}<p class='note'>{note}</p>")]
 
 
 def trace_gradient(model: TextModel, text: str, target: str | None = None) -> GradientReach:

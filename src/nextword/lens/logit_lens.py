@@ -22,8 +22,8 @@ from torch import Tensor
 from nextword.generation.infilling import BLANK
 from nextword.html.formatting import escape
 from nextword.html.page import html_table
-from nextword.lens.result import LensResult, Token, TokenNames, label, run_name
-from nextword.lens.surprisal import Alternative, escape_space, explain_rows, require_source, top_tokens
+from nextword.lens.result import LensResult, Token, TokenNames, label, run_name, show_piece
+from nextword.lens.surprisal import Alternative, explain_rows, require_source, top_tokens
 from nextword.lm.base import TextModel
 
 NOTE = """<p class="note">Each cell has the likeliest token and its probability; the heading is the actual token.</p>"""
@@ -65,10 +65,10 @@ class LayerPredictions(LensResult):
     def title(self) -> str:
         return "The likeliest token after each layer"
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         shown = self.positions[-MAX_COLUMNS:]
         if not shown:
-            return ""
+            return []
         columns = [("Layer", "model", lambda row: escape(row["layer"]))]
         for i, position in enumerate(shown):
             heading = "next" if position.token is None else escape(label(position.token))
@@ -80,16 +80,16 @@ class LayerPredictions(LensResult):
             }
             for i, first in reversed(list(enumerate(shown[0].layers)))
         ]
-        return html_table(self.title, columns, rows) + NOTE
+        return [("Layers", html_table(self.title, columns, rows) + NOTE)]
 
 
 def _cell(prediction: LayerPrediction) -> str:
     best = prediction.top[0]
     strength = min(5, int(best.probability * 5.999))
     css = f' class="f{strength}"' if strength else ""
-    tooltip = ", ".join(f"{escape_space(a.text)} {a.probability:.1%}" for a in prediction.top)
-    text = escape(escape_space(best.text))
-    return f'<span{css} title="{escape(tooltip)}">{text}</span><small>{best.probability:.0%}</small>'
+    tooltip = ", ".join(f"{show_piece(a.text)} {a.probability:.1%}" for a in prediction.top)
+    text = escape(show_piece(best.text))
+    return f'<span{css} title="{escape(tooltip)}">{text}</span><small>{best.probability:.1%}</small>'
 
 
 def predict_by_layer(model: TextModel, text: str, source: str | None = None, k: int = 5) -> LayerPredictions:

@@ -40,11 +40,6 @@ class LayerTrace:
     hidden: np.ndarray = field(repr=False)  # (T, D)
     cell: np.ndarray | None = field(repr=False)  # (T, D); None without a cell state
 
-    @property
-    def mean_gates(self) -> dict[str, np.ndarray]:
-        """Name → (T,): the mean over the units."""
-        return {name: values.mean(1) for name, values in self.gates.items()}
-
 
 @dataclass(frozen=True, eq=False, repr=False)
 class GateTraces(LensResult):
@@ -62,18 +57,17 @@ class GateTraces(LensResult):
     def title(self) -> str:
         return "Gates over time"
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         steps = [label(token) for token in self.tokens[:MAX_STEPS]]
         parts = []
-        for i, trace in enumerate(self.layers):
+        for trace in self.layers:
             side = f", {trace.direction}" if trace.direction == "backward" else ""
-            rows = {f"{name} (mean)": values for name, values in trace.mean_gates.items() if name != "candidate"}
-            rows |= {f"|{name}| (mean)": np.abs(values).mean(1) for name, values in _magnitudes(trace).items()}
-            picture = _heat(steps, rows, f"Layer {trace.layer}{side}: means over {trace.hidden.shape[1]} units")
+            rows = {name: values.mean(1) for name, values in trace.gates.items() if name != "candidate"}
+            rows |= {f"|{name}|": np.abs(values).mean(1) for name, values in _magnitudes(trace).items()}
+            picture = _heat(steps, rows, f"Means over {trace.hidden.shape[1]} units; the darker, the closer to 1")
             picture += _unit_maps(steps, trace, _lively_units(trace))
-            is_open = " open" if i == len(self.layers) - 1 else ""
-            parts.append(f"<details{is_open}><summary>Layer {trace.layer}{side}</summary>{picture}</details>")
-        return "".join(parts) + '<p class="note">The darker, the closer to 1.</p>'
+            parts.append((f"Layer {trace.layer}{side}", picture))
+        return parts
 
 
 def trace_gates(model: TextModel, text: str) -> GateTraces:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,16 +38,16 @@ class Token:
 
 @dataclass(frozen=True, eq=False)
 class LensResult:
-    """A frozen value. A subclass adds fields, a `title` and the `fragment` that shows it."""
+    """A frozen value. A subclass adds fields, a `title`, and the `sections` that show it."""
 
-    model: str  # the run
+    model: str  # name of the run
 
     @property
     def title(self) -> str:
         raise NotImplementedError
 
-    def fragment(self) -> str:
-        """HTML in the classes of page.css."""
+    def sections(self) -> list[tuple[str, str]]:
+        """Headings, and HTML in the classes of page.css."""
         raise NotImplementedError
 
     def as_dict(self) -> dict[str, Any]:
@@ -63,10 +64,15 @@ class LensResult:
         from nextword import __version__
 
         headline = f'<p class="over">{escape(self.model)}</p><h1>{escape(self.title)}</h1>'
-        return document(self.title, headline, [("view", escape(type(self).__name__), self.fragment())], __version__)
+        parts = [(f"part-{i}", escape(heading), content) for i, (heading, content) in enumerate(self.sections(), 1)]
+        return document(self.title, headline, parts, __version__)
 
     def _repr_html_(self) -> str:
-        return styled_fragment(f"<h3>{escape(self.title)}</h3>{self.fragment()}")
+        content = "".join(
+            f"<details{' open' * (not i)}><summary>{escape(heading)}</summary>{part}</details>"
+            for i, (heading, part) in enumerate(self.sections())
+        )
+        return styled_fragment(f"<h3>{escape(self.title)}</h3>{content}")
 
 
 def _plain(value: Any) -> Any:
@@ -129,5 +135,11 @@ def label(token: Token) -> str:
     return text.strip() or "␣" * len(text) or "∅"
 
 
+def show_piece(text: str) -> str:
+    """The text of a token in a sentence: without spaces around it, or quoted if there is nothing else."""
+    return text.strip().replace("\n", LINE_END) or repr(text)
+
+
 def run_name(model: TextModel) -> str:
-    return model.name or type(model.network).__name__
+    """The name of the run's folder, not its path: pages and answers of a server are shown to others."""
+    return Path(model.name).name or type(model.network).__name__

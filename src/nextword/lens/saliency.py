@@ -73,7 +73,7 @@ class Attributions(LensResult):
     def title(self) -> str:
         return f"What speaks for “{self.target.strip() or self.target}”"
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         largest = max((abs(each.value) for each in self.tokens), default=0.0) or 1.0
         texts = []
         for part, text in ((SOURCE, self.source), (TEXT, self.text)):
@@ -91,10 +91,8 @@ class Attributions(LensResult):
         if self.gap is not None and abs(self.gap) > MAX_GAP * sum(abs(each.value) for each in self.tokens):
             facts += f", up to an error of {abs(self.gap):.3f}"
         legend = "Blue speaks for the target, orange and underlined against it."
-        return (
-            f'<div class="case">{"".join(texts)}</div><p class="note">{facts}. {legend}</p>'
-            f"<details><summary>Every token</summary>{table}</details>"
-        )
+        text = f'{"".join(texts)}<p class="note">{facts}. {legend}</p>'
+        return [("Text", text), ("Every token", table)]
 
 
 def attribute_word(
@@ -169,13 +167,13 @@ class _Prediction(NamedTuple):
 
 def _predict(model: TextModel, text: str, target: str | None, source: str | None) -> _Prediction:
     network = model.network
-    if not network.has_hidden_states or network.is_quantized or not network.has_output_layer:
-        reason = (
-            "its weights are int8; load it in fp32" if network.is_quantized else "it counts instead of differentiating"
-        )
-        reason = reason if network.has_output_layer else "it has no trained output layer"
+    if not network.has_output_layer:
+        raise model.unsupported("next")
+    if not network.has_hidden_states or network.is_quantized:
+        reason = "its weights are int8; load it in fp32" if network.is_quantized else "it counts, or it models no text"
         raise Unsupported(
-            f"{type(network).__name__} gives no gradients: {reason}. To see what it expects, use explain_text.",
+            f"{type(network).__name__} has no gradients: {reason}. What it expects at every token is its surprisal "
+            "(nextword evaluate RUN --data FILE --explain).",
             ability="saliency",
         )
     if isinstance(model, MaskedLM):

@@ -23,7 +23,7 @@ from nextword.core.errors import invalid
 from nextword.core.types import PSEUDO
 from nextword.html.charts import surprisal_legend, surprisal_text
 from nextword.html.page import describe_hardest_token, html_table, number_column, text_column
-from nextword.lens.result import LensResult, Token, TokenNames, label, run_name
+from nextword.lens.result import LensResult, Token, TokenNames, label, run_name, show_piece
 from nextword.lm.base import TextModel
 
 MAX_ROWS = 200  # tokens in the table of a page
@@ -70,16 +70,15 @@ class TextExplanation(LensResult):
     def title(self) -> str:
         return f"{'Pseudo-surprisal' if self.kind == PSEUDO else 'Surprisal'} of each token"
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         texts, bits = _display_parts(self)
-        sentence = describe_hardest_token(texts, bits)
         rows = [
             {
                 "token": label(each.token),
                 "bits": each.bits,
                 "rank": each.rank,
                 "entropy": each.entropy / math.log(2),
-                "top": ", ".join(f"{escape_space(a.text)} {a.probability:.1%}" for a in each.top),
+                "top": ", ".join(f"{show_piece(a.text)} {a.probability:.1%}" for a in each.top),
             }
             for each in self.tokens[:MAX_ROWS]
         ]
@@ -90,11 +89,11 @@ class TextExplanation(LensResult):
             number_column("Entropy, bits", "{:.2f}".format, "entropy"),
             text_column("Likeliest tokens", "top", "config"),
         ]
-        table = html_table("Every token", columns, rows)
-        return (
+        text = (
             f'<p class="text" dir="auto">{surprisal_text(texts, bits)}</p>{surprisal_legend()}'
-            f'<p class="note">{sentence}</p><details><summary>Every token</summary>{table}</details>'
+            f'<p class="note">{describe_hardest_token(texts, bits)}</p>'
         )
+        return [("Text", text), ("Every token", html_table("Every token", columns, rows))]
 
 
 def explain_text(model: TextModel, text: str, source: str | None = None, k: int = 5) -> TextExplanation:
@@ -150,10 +149,6 @@ def require_source(model: TextModel, source: str | None) -> None:
         raise invalid(
             "source", source, "must be the text that this model generates from, such as a sentence to translate."
         )
-
-
-def escape_space(text: str) -> str:
-    return text.replace("\n", "⏎") if text.strip() else repr(text)
 
 
 def _display_parts(explanation: TextExplanation) -> tuple[list[str], list[float | None]]:

@@ -46,10 +46,10 @@ class Neighbors(LensResult):
     def title(self) -> str:
         return f"Nearest to “{self.query}”"
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         rows = [{"text": each.text, "cosine": each.cosine} for each in self.neighbors]
         columns = [text_column(self.of.capitalize(), "text", "model"), number_column("Cosine", "{:.3f}".format)]
-        return html_table(self.title, columns, rows)
+        return [(self.of.capitalize(), html_table(self.title, columns, rows))]
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Projection(LensResult):
     def title(self) -> str:
         return f"{len(self.points)} {self.of} on the plane of greatest variance"
 
-    def fragment(self) -> str:
+    def sections(self) -> list[tuple[str, str]]:
         series = [Series(p.text, [Point(p.x, p.y, note=p.text)], i) for i, p in enumerate(self.points)]
         axes = (f"component {i + 1}, {share:.0%} of the variance" for i, share in enumerate(self.variance))
         x, y = (Axis(name) for name in axes)
@@ -84,7 +84,7 @@ class Projection(LensResult):
         rows = [{"text": p.text, "x": p.x, "y": p.y} for p in self.points]
         number = "{:.3f}".format
         columns = [text_column(self.of.capitalize(), "text", "model"), *(number_column(n, number) for n in "xy")]
-        return f"{chart}<details><summary>Every point</summary>{html_table(self.title, columns, rows)}</details>"
+        return [("Plane", chart), ("Every point", html_table(self.title, columns, rows))]
 
 
 def find_neighbors(
