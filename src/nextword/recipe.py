@@ -227,8 +227,9 @@ def _build_recipe(tables: Mapping[str, Any], name: str, path: Path | None) -> Re
                 raise invalid("phase", value, "must be one or more tables under [[phase]].", name)
         elif not isinstance(value, Mapping):
             raise invalid(table, value, f"must be a table. Set its keys, as in --set {table}.key=value.", name)
-    if "slug" not in tables["paper"]:
+    if not isinstance(tables["paper"].get("slug"), str):
         raise InvalidSetting(f"{name}: [paper] needs a slug, for example slug = 'lstm'.", key="paper.slug")
+    _check_kinds(tables, name)
     return Recipe(
         name=name,
         paper=tables["paper"],
@@ -243,6 +244,16 @@ def _build_recipe(tables: Mapping[str, Any], name: str, path: Path | None) -> Re
     )
 
 
+def _check_kinds(value: object, where: str, key: str = "") -> None:
+    """Raise InvalidSetting for a `kind` that is no string, in any table: it chooses from a table of names."""
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for name, part in parts:
+        path = f"{key}.{name}" if key else str(name)
+        if name == "kind" and not isinstance(part, str):
+            raise invalid(path, part, "must be a string.", where)
+        _check_kinds(part, where, path)
+
+
 def _build_phase(table: Mapping[str, Any], name: str) -> Phase:
     settings = dict(table)
     for key in ("objective", "schedule"):  # "causal" is short for { kind = "causal" }
@@ -253,6 +264,9 @@ def _build_phase(table: Mapping[str, Any], name: str) -> Phase:
         if key not in known:
             raise unknown("key", key, known, where=f"{name}: [[phase]]")
     check_types(settings, Phase, f"{name}: in a phase")
+    names = settings.get("decontaminate", [])
+    if not isinstance(names, (str, list)) or not all(isinstance(item, str) for item in names):
+        raise invalid("decontaminate", names, "must be a list of data sets.", name)
     length = settings.get("batches", {}).get("length", 0)
     if type(length) is not int or length < 0:
         raise invalid("batches.length", length, "must be a whole number, not negative.", name)

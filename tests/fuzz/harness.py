@@ -27,7 +27,7 @@ from pathlib import Path
 
 import torch
 
-from nextword.core.errors import NextwordError
+from nextword.core.errors import NextwordError, OutOfMemory
 from tests.fuzz.formats import FORMATS, Format, build_sample
 from tests.fuzz.mutations import mutate
 
@@ -112,8 +112,8 @@ class Sample:
                 outcome, detail = "silent difference", repr(values)[:200]
             elif outcome == READ and has_nan(values):
                 outcome, detail = "not a number", repr(values)[:200]
-        except NextwordError as error:
-            outcome, detail = REFUSED, str(error)[:200]
+        except NextwordError as error:  # a file that takes too much memory is not refused by that
+            outcome, detail = "memory" if isinstance(error, OutOfMemory) else REFUSED, str(error)[:200]
         except BaseException as error:
             outcome = "memory" if _is_memory(error) else "traceback"
             detail, place = f"{type(error).__name__}: {str(error)[:200]}", _innermost(error)

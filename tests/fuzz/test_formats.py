@@ -18,6 +18,7 @@ KEPT = {  # seeds that failed once
     "huggingface/bert": (100036, 100131, 100150, 100247),
     "json-lines": (100098, 100535),
     "questions": (100032, 100216),
+    "recipes": (100343, 100539, 100921, 100973, 100976),
     "run/tagger": (11,),
     "state": (100004, 100310, 100352),
     "tables": (100465,),

@@ -61,6 +61,21 @@ def test_every_recipe_loads_and_its_dump_loads_to_the_same(name: str, tmp_path: 
     assert recipe_toml(again) == recipe_toml(recipe)
 
 
+@pytest.mark.parametrize(
+    ("table", "value", "key"),
+    [
+        ("tokenizer", {"kind": {"a": 1}}, "tokenizer.kind"),
+        ("phase", [{"data": "python", "steps": 1, "schedule": {"kind": ["x"]}}], "phase.0.schedule.kind"),
+        ("phase", [{"data": "python", "steps": 1, "decontaminate": 3}], "decontaminate"),
+        ("paper", {"slug": ["lstm"]}, "paper.slug"),
+    ],
+)
+def test_a_name_that_is_no_string_is_refused(table: str, value: Any, key: str) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        parse_recipe({**TABLES, table: value}, "here")
+    assert error.value.key == key
+
+
 # ------------------------------------------------------------------------------------------------ extends
 
 

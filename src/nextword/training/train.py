@@ -22,6 +22,7 @@ import torch
 from nextword.batching.seq2seq import Pairs, PairsAndSources, Sources, prepare_parallel
 from nextword.batching.token_stream import prepare
 from nextword.core.errors import (
+    SMALLER,
     DataError,
     InvalidSetting,
     NextwordError,
@@ -83,26 +84,27 @@ def train_events(
     if not run:
         RunFolder.refuse_if_taken(folder)
         check_initial_runs(recipe)
-    corpora = [_open_corpus(phase) for phase in recipe.phases]
-    if run:
-        tokenizer = load_tokenizer(run.path / "tokenizer.json")
-    elif tokenizer is None:
-        tokenizer = build_tokenizer(recipe, corpora[0], on_progress)
-    network = build_network(recipe, tokenizer)
-    if not run or not run.has_state:  # otherwise the vectors are part of the saved state
-        network.load_pretrained_embeddings()
-    splits = [_prepare_splits(corpus, tokenizer, on_progress) for corpus in corpora]
-    fingerprints = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
-    for phase, data in zip(recipe.phases, splits, strict=True):
-        if trains_on_pairs(phase.objective) and phase.objective.get("unlabeled"):
-            data["train"], fingerprint = add_unlabeled_sources(
-                phase, data["train"], tokenizer, network.vocabulary, on_progress
-            )
-            fingerprints[phase.name] += f"-{fingerprint}"
-    sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
-    yield from run_phases(
-        recipe, folder, run, network, tokenizer, splits, chosen_device, stop, data=sources, texts=fingerprints
-    )
+    with explain_memory_errors(SMALLER):
+        corpora = [_open_corpus(phase) for phase in recipe.phases]
+        if run:
+            tokenizer = load_tokenizer(run.path / "tokenizer.json")
+        elif tokenizer is None:
+            tokenizer = build_tokenizer(recipe, corpora[0], on_progress)
+        network = build_network(recipe, tokenizer)
+        if not run or not run.has_state:  # otherwise the vectors are part of the saved state
+            network.load_pretrained_embeddings()
+        splits = [_prepare_splits(corpus, tokenizer, on_progress) for corpus in corpora]
+        fingerprints = {phase.name: corpus.fingerprint for phase, corpus in zip(recipe.phases, corpora, strict=True)}
+        for phase, data in zip(recipe.phases, splits, strict=True):
+            if trains_on_pairs(phase.objective) and phase.objective.get("unlabeled"):
+                data["train"], fingerprint = add_unlabeled_sources(
+                    phase, data["train"], tokenizer, network.vocabulary, on_progress
+                )
+                fingerprints[phase.name] += f"-{fingerprint}"
+        sources = {phase.name: corpus.source for phase, corpus in zip(recipe.phases, corpora, strict=True)}
+        yield from run_phases(
+            recipe, folder, run, network, tokenizer, splits, chosen_device, stop, data=sources, texts=fingerprints
+        )
 
 
 # ------------------------------------------------------------------------------------------------ resume
