@@ -1,4 +1,4 @@
-"""Run every Python block of docs/python.md, in order, in one folder, with small budgets."""
+"""Run every Python block of docs/python.md, then of docs/lens.md, in one folder, with small budgets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ import pytest
 from tests.support.fake_starters import install_starter
 from tests.support.tiny_transfer import draw_sentence, write_table
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
-BLOCKS = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+BLOCKS = [
+    (name, block)
+    for name in ("python.md", "lens.md")  # the second uses the runs that the first has trained
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / name).read_text(encoding="utf-8"), re.S)
+]
 SMALLER = ((r"/small\b", "/tiny"), (r"\bminutes=\d+", "minutes=0.02"))
 
 
@@ -52,7 +56,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_every_block_runs(number: int, page: dict[str, Any]) -> None:
-    block = small(BLOCKS[number])
+    name, block = BLOCKS[number][0], small(BLOCKS[number][1])
     if package := missing_package(block):
-        pytest.skip(f"PACKAGE ABSENT: {package} is not installed, so block {number} of docs/python.md was not run")
-    exec(compile(block, f"docs/python.md, block {number}", "exec"), page)
+        pytest.skip(f"PACKAGE ABSENT: {package} is not installed, so block {number} of docs/{name} was not run")
+    exec(compile(block, f"docs/{name}, block {number}", "exec"), page)
