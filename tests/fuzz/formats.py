@@ -659,7 +659,7 @@ def use_recipes() -> object:
 
 def _is_small(recipe: Recipe) -> bool:
     """Whether training takes no time: a recipe may ask for a network, or for batches, that keep any machine busy."""
-    tables = [recipe.model, *(phase.batches for phase in recipe.phases)]
+    tables = [recipe.model, *({**phase.batches, "accumulate": phase.accumulate} for phase in recipe.phases)]
     return all(value <= 512 for table in tables for value in table.values() if isinstance(value, (int, float)))
 
 
