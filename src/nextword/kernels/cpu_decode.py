@@ -4,7 +4,8 @@ Reference: `CausalNetwork.step` and `DecoderLM.prompt` (tests/unit/kernels/test_
 for networks of at least LEAST weights.
 
 The function reads the network's own weights, float32 or int8, by address, and writes keys and values into the state's
-own slots. So it can continue any state, and any other path can continue its states.
+own slots. So it can continue any state, and any other path can continue its states. It computes every row as if that
+were alone, to the last bit, so that a text does not depend on what is generated beside it.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from nextword.layers import kv_cache
 from nextword.layers.output.softmax import TiedSoftmax
 from nextword.layers.quantized import Int8Embedding, Int8Linear
 
-FEW = 8  # rows of a step; for more, ordinary matrix products are faster
+FEW = 64  # rows of a step with float32 weights; for more, ordinary matrix products are faster,
+FEW_BYTES = FEW if has_byte_products() else 8  # and with int8 weights
 MANY = 64  # tokens of a prompt that are read at once,
-MOST = 256 if has_byte_products() else FEW  # and in total
+MOST = 256 if has_byte_products() else FEW_BYTES  # and in total
 LEAST = 20_000_000  # weights: smaller networks fit into the cache, and compiling takes seconds
 
 
@@ -47,7 +49,7 @@ class CompiledSteps:
         read = state["layers"] and 0 < state["most"] < self.network.window
         return (
             bool(read)
-            and 0 < len(last) <= FEW
+            and 0 < len(last) <= (FEW_BYTES if self._is_int8() else FEW)
             and self._is_supported()
             and state["layers"][0][0].dtype == torch.float32
         )
@@ -65,7 +67,7 @@ class CompiledSteps:
         net = self.network
         self._numbers = self._numbers or net.num_parameters()
         bits, width = self._is_int8(), net.config.width
-        if self._numbers < self.least or width % (4 * LANES if bits else LANES) or (width // net.config.heads) % 8:
+        if self._numbers < self.least or width % (4 * LANES if bits else LANES) or (width // net.config.heads) % LANES:
             return False
         if net.training or net.positions.weight.dtype != torch.float32:
             return False
@@ -121,7 +123,7 @@ class CompiledSteps:
                 (
                     np.empty((rows, width), np.float32),
                     multiply_buffers(rows, inner),
-                    np.empty(slots, np.float32),
+                    np.empty(slots + width // self.network.config.heads, np.float32),
                 )
                 for _ in range(threads)
             ]

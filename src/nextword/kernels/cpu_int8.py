@@ -104,8 +104,8 @@ def four_floats(typingctx, matrix, width, row, apart, x, at, sums):
             here = builder.mul(loop.index, I64(LANES))
             v = loaded(builder, xs, here, FLOATS)
             for start, place in zip(rows, sums, strict=True):
-                more = builder.fmul(loaded(builder, start, here, FLOATS), v, flags=("fast",))
-                builder.store(builder.fadd(builder.load(place), more, flags=("fast",)), place)
+                more = builder.fmul(loaded(builder, start, here, FLOATS), v, flags=("contract",))
+                builder.store(builder.fadd(builder.load(place), more, flags=("contract",)), place)
         total = declared(builder, f"llvm.vector.reduce.fadd.v{LANES}f32", F32, [F32, FLOATS])
         to = _data(context, builder, signature.args[6], out)
         for k, place in enumerate(sums):
@@ -115,6 +115,42 @@ def four_floats(typingctx, matrix, width, row, apart, x, at, sums):
 
     n = types.int64
     return types.void(n, n, n, n, x, n, sums), codegen
+
+
+@intrinsic
+def tile_floats(
+    typingctx: Any, matrix: Any, width: Any, row: Any, apart: Any, x: Any, at: Any, stride: Any, sums: Any
+) -> Any:
+    """`four_floats` of four rows of x at once, `stride` apart: sums[4 i + k] of row i. Each sum has the same bits."""
+
+    def codegen(context, builder, signature, args):
+        address, wide, first, step, vector, begin, between, out = args
+        base = builder.inttoptr(address, F32.as_pointer())
+        rows = [
+            builder.gep(base, [builder.mul(builder.add(first, builder.mul(step, I64(k))), wide)]) for k in range(ROWS)
+        ]
+        whole = _data(context, builder, signature.args[4], vector)
+        xs = [builder.gep(whole, [builder.add(begin, builder.mul(between, I64(i)))]) for i in range(ROWS)]
+        sums = [[cgutils.alloca_once(builder, FLOATS) for _ in rows] for _ in xs]
+        for place in (place for line in sums for place in line):
+            builder.store(ir.Constant(FLOATS, [0.0] * LANES), place)
+        with cgutils.for_range(builder, builder.udiv(wide, I64(LANES))) as loop:
+            here = builder.mul(loop.index, I64(LANES))
+            weights = [loaded(builder, start, here, FLOATS) for start in rows]
+            for start, line in zip(xs, sums, strict=True):
+                v = loaded(builder, start, here, FLOATS)
+                for weight, place in zip(weights, line, strict=True):
+                    more = builder.fmul(weight, v, flags=("contract",))
+                    builder.store(builder.fadd(builder.load(place), more, flags=("contract",)), place)
+        total = declared(builder, f"llvm.vector.reduce.fadd.v{LANES}f32", F32, [F32, FLOATS])
+        to = _data(context, builder, signature.args[7], out)
+        for k, place in enumerate(place for line in sums for place in line):
+            all_lanes = builder.call(total, [F32(0.0), builder.load(place)], fastmath=("fast",))
+            builder.store(all_lanes, builder.gep(to, [I64(k)]))
+        return context.get_dummy_value()
+
+    n = types.int64
+    return types.void(n, n, n, n, x, n, n, sums), codegen
 
 
 def _products(builder: Any, rows: list[Any], halves: list[Any], here: Any, sums: list[list[Any]]) -> None:
@@ -188,6 +224,17 @@ def arrived(typingctx, gate):
         return builder.load_atomic(_data(context, builder, signature.args[0], args[0]), "seq_cst", 8)
 
     return types.int64(gate), codegen
+
+
+@intrinsic
+def power_of_two(typingctx, n):
+    """2ⁿ for an int32 from −126 to 127, as a float: its bits, put together."""
+
+    def codegen(context, builder, signature, args):
+        bits = builder.shl(builder.add(args[0], I32(127)), I32(23))
+        return builder.bitcast(bits, F32)
+
+    return types.float32(types.int32), codegen
 
 
 @intrinsic

@@ -21,7 +21,7 @@ import numpy as np
 from numba import carray, types
 
 from nextword.core.jit import OPTIONS, numba_jit
-from nextword.kernels.cpu_int8 import ROWS, arrive, arrived, four_bytes, four_floats, place
+from nextword.kernels.cpu_int8 import ROWS, arrive, arrived, four_bytes, four_floats, place, power_of_two, tile_floats
 
 # of a block: a norm is (weight, bias), a matrix (weight, scale, sums of its rows, bias)
 NORM1, JOIN, OUT, NORM2, WIDE, NARROW_STEP, KEYS, VALUES, BAND, COLUMNS = 0, 2, 6, 10, 12, 16, 20, 21, 22, 23
@@ -34,6 +34,29 @@ fast: Any = numba_jit(**OPTIONS, fastmath=True)
 yield_core: Any = (
     types.ExternalFunction("sched_yield", types.int32()) if hasattr(os, "sched_yield") else fast(lambda: 0)
 )
+
+
+exact: Any = numba_jit(**OPTIONS)  # without fastmath, which would merge the two parts of ln 2
+
+
+@exact
+def exponential(x: np.float32) -> np.float32:
+    """eˣ = 2ⁿ · e^f with |f| ≤ ln 2 / 2, by a polynomial, to the last bits; loops over it become vector code.
+
+    (Numba would call a function for each number.)
+    """
+    x = min(max(x, np.float32(-87.0)), np.float32(88.0))
+    n = np.float32(math.floor(x * np.float32(1.4426950408889634) + np.float32(0.5)))
+    f = x - n * np.float32(0.693359375)
+    f = f + n * np.float32(2.12194440e-4)
+    y = np.float32(1.9875691500e-4)
+    y = y * f + np.float32(1.3981999507e-3)
+    y = y * f + np.float32(8.3334519073e-3)
+    y = y * f + np.float32(4.1665795894e-2)
+    y = y * f + np.float32(1.6666665459e-1)
+    y = y * f + np.float32(0.5)
+    y = y * f * f + f + np.float32(1.0)
+    return y * power_of_two(np.int32(n))
 
 
 @fast
@@ -106,7 +129,13 @@ def multiply(matrix, rows, width, thread, threads, x, own, bits, out):
             if (end - begin) % ROWS == 0:
                 break
             first, step = end - ROWS, 1
-        for r in range(len(x)):
+        tiles = 0 if bits else len(x) // ROWS
+        for tile in range(tiles):
+            r = ROWS * tile
+            tile_floats(weight, width, first, step, x, r * x.shape[1], x.shape[1], sums)
+            for k in range(ROWS * ROWS):
+                out[r + k // ROWS, first + k % ROWS * step] = sums[k]
+        for r in range(ROWS * tiles, len(x)):
             if bits:
                 four_bytes(weight, width, first, step, hi, lo, r * hi.shape[1], counts)
                 for k in range(ROWS):
@@ -126,7 +155,7 @@ def multiply(matrix, rows, width, thread, threads, x, own, bits, out):
 def multiply_buffers(rows: int, width: int) -> tuple[np.ndarray, ...]:
     """A thread's buffers for `multiply`: bytes of x and their scales, sums of floats, sums of bytes."""
     halved = np.empty((2, rows, width), np.uint8)
-    return halved[0], halved[1], np.empty(rows, np.float32), np.empty(ROWS, np.float32), np.empty(2 * ROWS, np.int32)
+    return halved[0], halved[1], np.empty(rows, np.float32), np.empty(ROWS**2, np.float32), np.empty(2 * ROWS, np.int32)
 
 
 @fast
@@ -145,43 +174,60 @@ def store_keys_values(block, where, sizes, thread, threads, joint):
 
 @fast
 def attend(block, where, sizes, thread, threads, joint, scores, out):
-    """Attention of this thread's share of tokens and heads to their text, up to themselves."""
+    """Attention of this thread's share of tokens and heads to their text, up to themselves.
+
+    A text's keys are read in four distant places at once, and so are its values, for the same reason as weights are.
+    `scores` has room for all slots and, after them, for one head's result.
+    """
     batch, width, heads, slots, band = sizes[BATCH], sizes[WIDTH], sizes[HEADS], sizes[SLOTS], block[BAND]
     each = width // heads
-    all_keys = carray(place(block[KEYS]), (batch, heads, slots, each), np.float32)
     all_values = carray(place(block[VALUES]), (batch, heads, slots, each), np.float32)
     root = np.float32(1 / math.sqrt(each))
+    result = scores[slots:]
     for item in range(thread, len(joint) * heads, threads):
         r, head = item // heads, item % heads
         now, at = where[1, r], head * each
-        keys, values = all_keys[where[0, r], head], all_values[where[0, r], head]
         first = max(0, now + 1 - band) if band else 0
-        most = np.float32(-3e38)
-        for s in range(first, now + 1):
-            dot = np.float32(0)
-            for j in range(each):
-                dot += joint[r, at + j] * keys[s, j]
-            scores[s] = dot * root
+        count = now + 1 - first
+        apart = count // ROWS
+        keys = block[KEYS] + 4 * each * ((where[0, r] * heads + head) * slots + first)
+        for s in range(apart):
+            four_floats(keys, each, s, apart, joint, r * joint.shape[1] + at, result)
+            for k in range(ROWS):
+                scores[s + k * apart] = result[k]
+        for s in range(ROWS * apart, count):
+            four_floats(keys, each, s, 0, joint, r * joint.shape[1] + at, result)
+            scores[s] = result[0]
+        most, total = np.float32(-3e38), np.float32(0)
+        for s in range(count):
             most = max(most, scores[s])
-        total = np.float32(0)
-        for s in range(first, now + 1):
-            scores[s] = np.float32(math.exp(scores[s] - most))
+        for s in range(count):
+            scores[s] = exponential(root * (scores[s] - most))
             total += scores[s]
         for j in range(each):
-            out[r, at + j] = np.float32(0)
-        for s in range(first, now + 1):
-            share = scores[s] / total
+            result[j] = np.float32(0)
+        values = all_values[where[0, r], head, first:]
+        for s in range(apart):
+            s1, s2, s3 = s + apart, s + 2 * apart, s + 3 * apart
+            p0, p1, p2, p3 = scores[s], scores[s1], scores[s2], scores[s3]
             for j in range(each):
-                out[r, at + j] += share * values[s, j]
+                result[j] += p0 * values[s, j] + p1 * values[s1, j] + p2 * values[s2, j] + p3 * values[s3, j]
+        for s in range(ROWS * apart, count):
+            for j in range(each):
+                result[j] += scores[s] * values[s, j]
+        for j in range(each):
+            out[r, at + j] = result[j] / total
 
 
 @fast
 def gelu(u: np.ndarray, begin: int, end: int) -> None:
+    """½ x (1 + tanh y) = x / (1 + e⁻²ʸ) with y = √(2/π) (x + 0.044715 x³)."""
     for r in range(len(u)):
-        for i in range(begin, end):
-            v = u[r, i]
-            inside = np.float32(0.7978845608028654) * (v + np.float32(0.044715) * v * v * v)
-            u[r, i] = np.float32(0.5) * v * (np.float32(1) + np.float32(math.tanh(inside)))
+        row = u[r, begin:end]
+        for i in range(len(row)):
+            x = row[i]
+            exponent = np.float32(-1.5957691216057308) * (x + np.float32(0.044715) * x * x * x)
+            row[i] = x / (np.float32(1) + exponential(exponent))
 
 
 @fast
@@ -194,7 +240,7 @@ def log_softmax(z: np.ndarray, thread: int, threads: int, gate: np.ndarray, turn
         for i in range(begin, end):
             most = max(most, z[r, i])
         for i in range(begin, end):
-            total += np.float32(math.exp(z[r, i] - most))
+            total += exponential(z[r, i] - most)
         parts[thread, 0, r], parts[thread, 1, r] = most, total
     turn = meet(gate, turn, threads)
     for r in range(len(z)):

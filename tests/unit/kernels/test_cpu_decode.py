@@ -64,7 +64,22 @@ KINDS = [
 
 @torch.no_grad()
 @pytest.mark.parametrize(("slug", "settings"), KINDS)
-@pytest.mark.parametrize("lengths", [[6], [6, 6, 6], [6, 1, 4], [3] * 8])
+def test_row_has_the_same_bits_whatever_is_computed_beside_it(slug: str, settings: dict[str, Any]) -> None:
+    net, lengths = make_network(slug, **settings), [6, 1, 4, 6, 5, 2, 3]
+    ids = torch.randint(WORDS, (7, 6))
+    together = net.prompt(ids, torch.tensor(lengths))
+    alone = [pytree.take(together, torch.tensor([row])) for row in range(7)]
+    for _ in range(8):
+        last = torch.randint(WORDS, (7,))
+        log_probs, together = step_compiled(net, last, together)
+        for row in range(7):
+            expected, alone[row] = step_compiled(net, last[row : row + 1], alone[row])
+            assert torch.equal(log_probs[row], expected[0])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(("slug", "settings"), KINDS)
+@pytest.mark.parametrize("lengths", [[6], [6, 6, 6], [6, 1, 4], [3] * 8, [6, 1, 2, 3, 4, 5] * 2])
 def test_compiled_step_equals_network_step(slug: str, settings: dict[str, Any], lengths: list[int]) -> None:
     net = make_network(slug, **settings)
     ids = torch.randint(WORDS, (len(lengths), 6))
@@ -176,7 +191,7 @@ def test_compiled_step_does_not_apply_to_unsuitable_input() -> None:
     net.fast.cpu.least = 0
     assert net.fast.cpu.applies(last, state)
     assert not net.fast.cpu.applies(last, net.initial(1))  # nothing read
-    assert not net.fast.cpu.applies(torch.zeros(9, dtype=torch.long), state)  # many rows
+    assert not net.fast.cpu.applies(torch.zeros(whole_steps.FEW + 1, dtype=torch.long), state)  # many rows
     assert not net.train().fast.cpu.applies(last, state)
     assert not net.eval().double().fast.cpu.applies(last, state)
     odd = make_network(width=20)
