@@ -2,7 +2,7 @@
 
     submit ──▶ queue ──read the prompt, chunk by chunk──▶ batch ──step for all rows──▶ choose, row by row ──▶ Handle
 
-A turn of the thread: drop what was cancelled, run one of the other calls, read at most CHUNK tokens of the prompts that
+A turn of the thread: drop what was cancelled, run one of the other calls, read about CHUNK tokens of the prompts that
 wait longest, and advance every row by one token. Rows join the batch as soon as their prompts are read, and leave it as
 soon as they end. Prompts are read from where the prefix cache ends.
 
@@ -49,7 +49,7 @@ from nextword.server.requests import (
     Top,
 )
 
-CHUNK = 512  # tokens of prompts that are read between two steps
+CHUNK = 512  # tokens of prompts that are read between two steps, and at once
 SCORED_ROWS = 64  # distributions over the vocabulary held at once while a prompt is scored
 
 T = TypeVar("T")
@@ -505,7 +505,7 @@ class Engine:
     # -------------------------------------------------------------------------------------------- reading prompts
 
     def _read_prompts(self) -> None:
-        """Read the prompts that wait longest, at most CHUNK tokens now."""
+        """Read the prompts that wait longest, until CHUNK tokens have been read."""
         room = CHUNK
         while room > 0:
             if self._reading is None and not self._choose_prompt():
@@ -514,7 +514,7 @@ class Engine:
                 continue
             reading, reader = self._reading
             try:
-                room -= self._read_chunk(reading, room)
+                room -= self._read_chunk(reading)
             except Exception as error:
                 self._reading = None
                 self._fail(reader, error)
@@ -545,7 +545,7 @@ class Engine:
             self._reading = _Reading(row.text.ids, scored), row
         return True
 
-    def _read_chunk(self, reading: _Reading, room: int) -> int:
+    def _read_chunk(self, reading: _Reading) -> int:
         """Read some of a prompt; returns how many tokens."""
         model: Any = self.model
         if reading.last is None:
@@ -556,7 +556,7 @@ class Engine:
                 reading.state = cached.state
                 reading.last = torch.full_like(reading.last, reading.ids[cached.length])
                 reading.at, reading.cached = cached.length + 1, cached.length
-        part = reading.ids[reading.at : reading.at + min(room, CHUNK, model.network.chunk)]
+        part = reading.ids[reading.at : reading.at + min(CHUNK, model.network.chunk)]
         if not part:
             return 1
         ids = torch.tensor([part], device=reading.last.device)
@@ -655,7 +655,7 @@ class Engine:
     def _score_prompt(self, row: _Row) -> None:
         reading = _Reading(row.text.ids, row.request.prompt_top)
         while not reading.is_done:
-            self._read_chunk(reading, CHUNK)
+            self._read_chunk(reading)
         row.handle.put(PromptScores(tuple(reading.scores)))
 
     def _advance(self, batch: _Batch) -> None:
