@@ -152,6 +152,9 @@ class RunFolder:
         run = cls(_installed_folder(str(path)), str(path)) if is_model_name(path) else cls(path)
         _require_utf8(run.path)
         if not run.path.is_dir():
+            if run.path.is_file():
+                problem = f"{run.path} is a file, not a run folder. A model of another program must be converted first"
+                raise MissingFile(f"{problem}: nextword convert {run.path} RUN", path=run.path)
             raise MissingFile(f"There is no run folder {run.path}. `nextword runs` lists all runs here.", path=run.path)
         manifest = run.manifest
         if manifest["format"] > FORMAT:

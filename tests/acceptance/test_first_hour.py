@@ -137,6 +137,8 @@ def test_a_chinese_text(cli: Cli, js: Js) -> None:
     Path("poems.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     about = js("data", "poems.txt")
     assert about["kind"] == "text"
+    shown = cli("data", "poems.txt").stdout
+    assert [word in shown for word in ("characters", "words")] == [True, False]
     cli("compare", "ngram/tiny", "lstm/tiny", "--data", "poems.txt", "--minutes", 0.03, "--out", "runs/poems")
     report = Path("runs/poems/report.html").read_text(encoding="utf-8")
     generated = re.compile(r'<p class="text" dir="auto">.*?</p>', re.S)  # by a model that has learned nothing

@@ -94,6 +94,13 @@ def test_a_kill_while_it_is_made_leaves_no_run(tmp_path: Path, monkeypatch: pyte
     assert not (tmp_path / "run").exists()
 
 
+def test_open_a_file_names_the_command_that_converts_it(tmp_path: Path) -> None:
+    (tmp_path / "m.arpa").write_text("\\data\\\n")
+    with pytest.raises(MissingFile, match="nextword convert") as error:
+        RunFolder.open(tmp_path / "m.arpa")
+    assert Path(str(error.value.path)) == tmp_path / "m.arpa"
+
+
 def test_what_is_no_run_or_from_the_future_is_refused(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(MissingFile):
         RunFolder.open(tmp_path / "none")

@@ -246,11 +246,12 @@ def _describe(name: str, columns: str, header: bool | None, json: bool, quiet: b
     if "pair" in about:
         _print_pairs(about)
     elif "splits" in about:
+        units = ("documents", "bytes", "characters" if about["is_unspaced"] else "words")
         rows = [
-            [split, *(f"{counts[key]:,}" for key in ("documents", "bytes", "words")), _leak_count(about, split)]
+            [split, *(f"{counts[unit]:,}" for unit in units), _leak_count(about, split)]
             for split, counts in about["splits"].items()
         ]
-        print_table(("", "documents", "bytes", "words", "also in train"), rows)
+        print_table(("", *units, "also in train"), rows)
     if "command" in about:
         print_line(f"\nTry it:  {escape(about['command'])}")
 
@@ -259,11 +260,13 @@ MAX_CLASSES = 12  # shown
 MAX_COLUMNS = 12
 TABLE_WIDTH = 78  # characters of the table of examples
 LABEL_WIDTH = 16
-UNITS = {"words": "words", "characters": "characters"}
+UNITS = ("words", "characters")
 
 
 def _print_overview(about: Mapping[str, Any]) -> None:
     """What would be read of a file, in at most 80 columns."""
+    from nextword.data.segmentation import is_unspaced
+
     console.print(f"[bold]{escape(about['name'])}[/]  {about['title']}")
     facts = {"file": about["source"]}
     if "format" in about:
@@ -285,11 +288,13 @@ def _print_overview(about: Mapping[str, Any]) -> None:
         facts[key] = " · ".join(counts) + more
     for key, value in facts.items():
         print_line(f"  {key:8} {escape(value)}")
+    unspaced = is_unspaced(" ".join(str(value) for row in about["examples"] for value in row.values()))
+    units = UNITS[1:] if unspaced else UNITS  # words mean nothing in a script without spaces
     cells = [
-        [role, *(f"{lengths[unit][key]:,}" for unit in UNITS for key in ("median", "p95", "longest"))]
+        [role, *(f"{lengths[unit][key]:,}" for unit in units for key in ("median", "p95", "longest"))]
         for role, lengths in about["lengths"].items()
     ]
-    print_table(("length", "words", "95 %", "longest", "characters", "95 %", "longest"), cells)
+    print_table(("length", *(name for unit in units for name in (unit, "95 %", "longest"))), cells)
     _print_examples(about["examples"])
     print_notes(about["notes"])
     print_warnings(about["warnings"])

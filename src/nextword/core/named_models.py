@@ -32,8 +32,8 @@ def starter_folder(name: str) -> Path:
     if not (folder / "manifest.json").is_file():
         if not starter_names():
             raise MissingFile(
-                f"{name} is not in the installed package nextword-starters, which has no models. Install a newer "
-                'release: pip install --upgrade "nextword[starters]"',
+                f"The installed package nextword-starters has no models, so there is no {name}. Install a release that "
+                f'has them (pip install --upgrade "nextword[starters]"), or train your own: nextword train bert/small.',
                 path=name,
             )
         raise unknown("starter model", name, starter_names())

@@ -27,10 +27,13 @@ from nextword.data.opening import open_corpus, open_entry, open_unsplit
 from nextword.data.parallel import BIBLE, VERSIONS, is_parallel, open_parallel, parse
 from nextword.data.parallel_files import ParallelCorpus, group_by_stem, list_folder, list_languages
 from nextword.data.readers import read
+from nextword.data.segmentation import is_unspaced
 from nextword.data.squad import read_squad
 from nextword.data.tables import read_rows
 
 BUILT_IN_LICENSES = {"web": "public domain", "kjv": "public domain (Crown rights in the UK)", "python": "PSF License"}
+
+SAMPLE = 2_000  # characters of a text that show whether its script has spaces between words
 
 OnProgress = Callable[[str, float, float | None], None]  # label, done, total
 
@@ -176,18 +179,26 @@ TABBED = ("sts-b",)  # sts-train.csv: tabs, and quotation marks are text
 
 
 def _count_documents(corpus: Corpus, on_progress: OnProgress) -> dict[str, Any]:
-    """Documents, bytes and words of each split, and how many held-out documents are also in train."""
+    """Documents, bytes, words and characters of each split, and how many held-out documents are also in train."""
     counts = {}
+    sample = ""
     for split in corpus.splits:
-        num_documents = size = num_words = 0
+        num_documents = size = num_words = num_characters = 0
         total = corpus.bytes(split)
         for document in corpus.documents(split):
             num_documents += not document.continues
             size += len(document.text.encode())
             num_words += len(document.text.split())
+            num_characters += len(document.text)
+            sample = sample or document.text[:SAMPLE]
             on_progress(f"counting {split}", size, total)
-        counts[split] = {"documents": num_documents, "bytes": size, "words": num_words}
-    facts: dict[str, Any] = {"splits": counts, "leakage": count_leaks(corpus)}
+        counts[split] = {
+            "documents": num_documents,
+            "bytes": size,
+            "words": num_words,
+            "characters": num_characters,
+        }
+    facts: dict[str, Any] = {"splits": counts, "is_unspaced": is_unspaced(sample), "leakage": count_leaks(corpus)}
     if isinstance(mixture := corpus.texts.get("train"), MixedText):
         facts["sources"] = [vars(row) for row in mixture.table()]
     return facts
