@@ -4,29 +4,37 @@ Before, on any machine with the data sets enwiki, ud-english-ewt and glue/STS-B 
 
     python benchmarks/starters.py prepare              # tokenizers and data into carry/: carry/kit, carry/a, carry/b
 
-On a machine with a GPU and 16 cores, with carry/a, and then with carry/b and carry/kit (26 minutes in all). Where
-nextword is not installed: export PYTHONPATH=src:carry/kit/packages
+On a machine with a GPU and 16 cores, 26 minutes in four commands: the first with carry/a and carry/kit, the second with
+carry/b, the others with nothing. Code and results lie in WORK, an absolute path outside of the checkout, which may be
+tidied between commands:
 
-    mkdir -p WORK/data/enwiki && cp carry/a/* WORK/data/enwiki/
-    cp carry/b/* WORK/data/enwiki/ && python benchmarks/starters.py train --work WORK --detach && \\
-        python benchmarks/starters.py status --work WORK --wait 540
-    python benchmarks/starters.py status --work WORK --wait 560 && \\
-        python benchmarks/starters.py export --work WORK --out OUT bert awd-lstm awd-lstm-backward elmo
-    python benchmarks/starters.py status --work WORK --wait 560 && \\
-        python benchmarks/starters.py export --work WORK --out OUT gpt2 t5 embed embed-topics pos
+    mkdir -p WORK/data/enwiki WORK/code/carry && cp carry/a/* WORK/data/enwiki/ && \\
+        cp -r carry/kit WORK/code/carry/ && cp -r benchmarks src starters WORK/code/ && cd WORK/code && \\
+        export PYTHONPATH=src:carry/kit/packages && python3 benchmarks/starters.py check
+    cp carry/b/* WORK/data/enwiki/ && cd WORK/code && export PYTHONPATH=src:carry/kit/packages && \\
+        python3 benchmarks/starters.py train --work WORK --detach && \\
+        python3 benchmarks/starters.py status --work WORK --wait 540
+    cd WORK/code && export PYTHONPATH=src:carry/kit/packages && \\
+        python3 benchmarks/starters.py status --work WORK --wait 560 && \\
+        python3 benchmarks/starters.py export --work WORK --out OUT bert awd-lstm awd-lstm-backward elmo
+    cd WORK/code && export PYTHONPATH=src:carry/kit/packages && \\
+        python3 benchmarks/starters.py status --work WORK --wait 560 && \\
+        python3 benchmarks/starters.py export --work WORK --out OUT gpt2 t5 embed embed-topics pos
 
-The third command ends with the models of the first step, the last one says "all done"; models that are not packed yet
-are named and left out, so any of the three may be repeated.
+`check` fails within seconds if the machine lacks a package or a GPU. The third command ends with the models of the
+first step, the last one says "all done"; models that are not packed yet are named and left out, so any but the first
+may be repeated.
 
 Afterwards, with the files of OUT:
 
     python benchmarks/starters.py unpack OUT/*.tar     # into starters/src/nextword_starters/models
     make test ARGS=tests/unit/test_starters.py         # sizes, checksums, cards
-    python benchmarks/starters.py judge --record       # each goal beside what is measured, half an hour on two cores;
+    python benchmarks/starters.py judge --record       # each goal beside what is measured, an hour on two cores;
                                                        # the cards of the models get the numbers
     nextword papers --record starters/src/nextword_starters/models/bert     # and so on: [measured] in the recipes
 
-`--rehearse` does all of it in minutes on a CPU, with tiny networks and a little text, carry/rehearsal/a/enwiki.
+`--rehearse` does all of it in minutes on a CPU, with tiny networks and a little text, carry/rehearsal/a/enwiki. It
+never touches `starters/`, so `judge --rehearse` needs PYTHONPATH=WORK/site.
 
 `train` runs in steps; a step is one or several models side by side. Killed or cut off, the same command continues: each
 model is resumed from its last state (one a minute), and finished ones are left alone. Recurrent networks are chains of
@@ -174,7 +182,8 @@ MODELS = {
 # One of the two becomes starter/embed: more neighbors may be better at topics, and worse at likeness (docs/starters.md)
 MODELS["embed-topics"] = replace(MODELS["embed"], changes=("phase.0.batches.same_fraction=0.4",))
 # Steps: models side by side, and their minutes. The tokens take two minutes before, packing one minute at the end.
-SHARED = [("bert awd-lstm awd-lstm-backward elmo", 10.5), ("gpt2 t5 embed embed-topics pos", 7.5)]
+# Most goals are goals of bert, so its step is the longer one.
+SHARED = [("bert awd-lstm awd-lstm-backward elmo", 11.5), ("gpt2 t5 embed embed-topics pos", 6.5)]
 IN_TURNS = [
     ("bert", 6.5),
     ("gpt2", 3.0),
@@ -205,8 +214,8 @@ class Sitting:
 
     @property
     def package(self) -> Path:
-        """The folder that holds the package, on PYTHONPATH: rehearsed models never enter `starters/`."""
-        return self.work / "site" if self.is_rehearsal else PACKAGE
+        """The folder that holds the package while models are trained, on PYTHONPATH; `unpack` fills `starters/`."""
+        return self.work / "site"
 
     def run(self, name: str) -> Path:
         return self.work / "runs" / name
@@ -505,6 +514,17 @@ def export(sitting: Sitting, names: Sequence[str], out: Path) -> None:
         archive.add(sitting.work / "logs", arcname="logs")
 
 
+def check() -> None:
+    """End with an error if something is missing that only a later step would import; say what there is."""
+    import numba
+    import sklearn
+
+    modules = (numba, np, sklearn, torch)
+    print(", ".join(f"{module.__name__} {module.__version__}" for module in modules))
+    print(f"{torch.cuda.get_device_name()}, {len(os.sched_getaffinity(0))} cores")
+    print(f"multi-process service: {shutil.which('nvidia-cuda-mps-control') or 'none'}")
+
+
 def unpack(files: Sequence[Path], target: Path) -> None:
     for file in files:
         with tarfile.open(file) as archive:
@@ -785,6 +805,13 @@ def judge(
             result, seconds = transfer("bert/names", "starter/bert", "conll2003", folder / "names", *short)
             return judge_tagger("names", 88, result["test"], "span_f1", seconds, "CoNLL-2003 test", "starter/bert")
 
+        def names_elmo() -> Judgment:
+            words = ("--features", "starter/elmo", *short)
+            result, seconds = transfer("tagger/small", "", "conll2003", folder / "names-elmo", *words)
+            return judge_tagger(
+                "names, elmo", 88, result["test"], "span_f1", seconds, "CoNLL-2003 test", "starter/elmo"
+            )
+
         goals: dict[str, Callable[[], Judgment]] = {
             "search": search,
             "zero-embed": lambda: judge_prompted(
@@ -803,6 +830,7 @@ def judge(
                 "topics, 6,000 rows", 0, 1.1, topics, folder / "topics", "starter/bert", short
             ),
             "names": names,
+            "names-elmo": names_elmo,
         }
         judgments = []
         for name, goal in goals.items():
@@ -841,7 +869,9 @@ def step_of(text: str) -> tuple[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=("prepare", "tokens", "one", "train", "status", "export", "unpack", "judge"))
+    parser.add_argument(
+        "command", choices=("prepare", "check", "tokens", "one", "train", "status", "export", "unpack", "judge")
+    )
     parser.add_argument("names", nargs="*", help="models; of unpack: files; of judge: goals")
     parser.add_argument("--work", type=Path, default=Path("runs/starters"), help="folder of the training")
     parser.add_argument("--rehearse", action="store_true", help="tiny networks and little text")
@@ -863,6 +893,8 @@ def main() -> None:
     names = asked.names
     if asked.command == "prepare":
         prepare_kit(sitting, names or list(MODELS))
+    elif asked.command == "check":
+        check()
     elif asked.command == "tokens":
         tokenize(sitting, names[0])
     elif asked.command == "one":
@@ -883,7 +915,8 @@ def main() -> None:
     elif asked.command == "export":
         export(sitting, names or list(MODELS), asked.out)
     elif asked.command == "unpack":
-        unpack([Path(name) for name in names], sitting.packed("bert").parent)
+        package = sitting.package if sitting.is_rehearsal else PACKAGE
+        unpack([Path(name) for name in names], package / "nextword_starters" / "models")
     else:
         judge(asked.data, names, asked.json, asked.record, asked.embed, asked.rehearse)
 
