@@ -30,7 +30,7 @@ from nextword.core.types import FramedText, Inputs
 from nextword.generation.infilling import BLANK
 from nextword.html.charts import attention_map
 from nextword.layers.attention import AttentionRecorder
-from nextword.lens.result import LensResult, Token, TokenNames, label, run_name
+from nextword.lens.result import LensResult, Token, TokenNames, choose_numbers, label, run_name
 from nextword.lens.surprisal import require_source
 from nextword.lm.base import TextModel
 from nextword.lm.embedding import frame_ids
@@ -134,8 +134,6 @@ def _text_maps(model: TextModel, text: str) -> list[AttentionMap]:
         if network.window is not None and len(ids) > network.window:
             raise _too_long(len(own), network.window - 1)
         tokens = (*names.bare(first.tolist()), *own)
-        if network.is_backward:
-            ids, tokens = torch.cat([first, ids[1:].flip(0)]), (tokens[0], *reversed(tokens[1:]))
         with AttentionRecorder() as recorder:
             layers, _ = network.hidden(Inputs(ids.unsqueeze(0)), None)
         blocks = len(layers) - 1
@@ -204,20 +202,11 @@ def _is_padded(weights: Tensor, columns: tuple[Token, ...]) -> bool:
 
 
 def _choose(each: AttentionMap, layers: Sequence[int] | None, heads: Sequence[int] | None) -> AttentionMap:
-    at, by = _indices("layers", layers, len(each.layers)), _indices("heads", heads, len(each.heads))
+    at, by = choose_numbers("layers", layers, len(each.layers)), choose_numbers("heads", heads, len(each.heads))
     weights = each.weights[np.ix_(at, by)]
     return replace(
         each, layers=tuple(each.layers[i] for i in at), heads=tuple(each.heads[i] for i in by), weights=weights
     )
-
-
-def _indices(name: str, chosen: Sequence[int] | None, count: int) -> list[int]:
-    if chosen is None:
-        return list(range(count))
-    for number in chosen:
-        if not (1 <= number <= count or -count <= number <= -1):
-            raise invalid(name, number, f"must be from 1 to {count}, or negative from the last.")
-    return [number - 1 if number > 0 else count + number for number in chosen]
 
 
 def _too_long(tokens: int, room: int) -> Exception:

@@ -14,6 +14,7 @@ final answer appears is the finding. The surprisal of the actual token by layer 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -27,6 +28,7 @@ from nextword.lens.surprisal import Alternative, explain_rows, require_source, t
 from nextword.lm.base import TextModel
 
 NOTE = """<p class="note">Each cell has the likeliest token and its probability; the heading is the actual token.</p>"""
+MAX_ROWS = 64  # positions whose distributions are in memory at once
 MAX_COLUMNS = 24  # positions in the table of a page, the last ones
 
 
@@ -106,21 +108,26 @@ def predict_by_layer(model: TextModel, text: str, source: str | None = None, k: 
     positions: list[Position] = []
     has_blank = BLANK in text and "fill" in model.can and "generate" not in model.can
 
-    def distributions(layers: list[Tensor]) -> list[Tensor]:
+    def distributions(layers: list[Tensor]) -> Iterator[Tensor]:
         """log p (n, V) of each layer; the last one has been normalized already."""
-        return [network.readout.log_probs(x).float() for x in (*map(network.final_norm, layers[:-1]), layers[-1])]
+        for x in layers[:-1]:
+            yield network.readout.log_probs(network.final_norm(x)).float()
+        yield network.readout.log_probs(layers[-1]).float()
 
     with torch.no_grad():
         if not has_blank:
             encoding = model.scored_tokens(text, source or "")
             tokens = names.tokens(text, encoding.ids, encoding.spans)
             ids = network.predicted_ids(torch.from_numpy(encoding.ids).long())
-            for layers in model.token_layers(text, source or ""):
-                at = slice(len(positions), len(positions) + len(layers[-1]))
-                by_layer = [explain_rows(names, tokens[at], ids[at], log_p, k) for log_p in distributions(layers)]
-                for column in zip(*by_layer, strict=True):
-                    said = [LayerPrediction(i, e.entropy, e.top, e.nats, e.rank) for i, e in enumerate(column)]
-                    positions.append(Position(column[0].token, tuple(said)))
+            for block in model.token_layers(text, source or ""):
+                for layers in zip(*(layer.split(MAX_ROWS) for layer in block), strict=True):
+                    at = slice(len(positions), len(positions) + len(layers[-1]))
+                    by_layer = (
+                        explain_rows(names, tokens[at], ids[at], log_p, k) for log_p in distributions([*layers])
+                    )
+                    for column in zip(*by_layer, strict=True):
+                        said = [LayerPrediction(i, e.entropy, e.top, e.nats, e.rank) for i, e in enumerate(column)]
+                        positions.append(Position(column[0].token, tuple(said)))
         if has_blank or ("generate" in model.can and not model.is_seq2seq):
             left, _, right = text.partition(BLANK) if has_blank else ((source or "") + text, "", "")
             said = []

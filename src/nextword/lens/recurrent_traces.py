@@ -13,7 +13,7 @@ hidden states are those of the model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,7 +23,7 @@ from torch import Tensor
 from nextword.core.types import Inputs
 from nextword.html.charts import attention_map
 from nextword.layers.recurrent import CellTrace
-from nextword.lens.result import LensResult, Token, TokenNames, label, run_name
+from nextword.lens.result import LensResult, Token, TokenNames, choose_numbers, label, run_name
 from nextword.lm.base import TextModel
 
 MAX_STEPS = 60  # drawn
@@ -36,6 +36,7 @@ class LayerTrace:
 
     layer: int  # from 1
     direction: str  # "forward", or "backward": from the last token to the first
+    units: tuple[int, ...] = field(repr=False)  # numbers, from 1, of the D cells
     gates: Mapping[str, np.ndarray] = field(repr=False)  # name → (T, D) activations
     hidden: np.ndarray = field(repr=False)  # (T, D)
     cell: np.ndarray | None = field(repr=False)  # (T, D); None without a cell state
@@ -70,15 +71,21 @@ class GateTraces(LensResult):
         return parts
 
 
-def trace_gates(model: TextModel, text: str) -> GateTraces:
+def trace_gates(
+    model: TextModel, text: str, layers: Sequence[int] | None = None, units: Sequence[int] | None = None
+) -> GateTraces:
     """Gates, cells and hidden states of every layer at every time step of a text, or of a source for seq2seq.
 
     A language model first reads its begin token. A network that reads backward has the steps in its own order.
+
+    layers   numbers of the layers to keep, from 1, or negative from the last; None: all
+    units    likewise; an ELMo, which has more cells than outputs, can choose among as many as it has outputs
     """
     tokens, inputs = read_tokens(model, text)
     with torch.no_grad():
-        layers, _ = model.network.trace(inputs)
-    traces = tuple(_to_arrays(i + 1, trace) for i, sides in enumerate(layers) for trace in sides)
+        traced, _ = model.network.trace(inputs)
+    kept = choose_numbers("layers", layers, len(traced))
+    traces = tuple(_to_arrays(i + 1, trace, units) for i in kept for trace in traced[i])
     return GateTraces(run_name(model), text, tokens, traces)
 
 
@@ -102,15 +109,18 @@ def read_tokens(model: TextModel, text: str) -> tuple[tuple[Token, ...], Inputs]
     return tokens, Inputs(ids.unsqueeze(0))
 
 
-def _to_arrays(number: int, trace: CellTrace) -> LayerTrace:
+def _to_arrays(number: int, trace: CellTrace, units: Sequence[int] | None) -> LayerTrace:
+    widths = [part.shape[1] for part in trace.states[0]]
+    kept = choose_numbers("units", units, max(widths) if units is None else min(widths))
+
     def stack(parts: list[Tensor]) -> np.ndarray:
         array: np.ndarray = torch.stack(parts)[:, 0].float().cpu().numpy()
-        return array
+        return array if units is None else array[:, kept]
 
     gates = {name: stack([step[name] for step in trace.gates]) for name in trace.gates[0]}
     hidden = stack([state[0] for state in trace.states])
     cell = stack([state[1] for state in trace.states]) if len(trace.states[0]) > 1 else None
-    return LayerTrace(number, trace.name or "forward", gates, hidden, cell)
+    return LayerTrace(number, trace.name or "forward", tuple(i + 1 for i in kept), gates, hidden, cell)
 
 
 # ------------------------------------------------------------------------------------------------ drawing
@@ -131,7 +141,7 @@ def _lively_units(trace: LayerTrace) -> np.ndarray:
 def _unit_maps(steps: list[str], trace: LayerTrace, units: np.ndarray) -> str:
     name = next((name for name in ("forget", "update") if name in trace.gates), "")
     values = trace.gates[name] if name else np.abs(trace.hidden)
-    rows = {f"unit {unit}": values[:, unit] for unit in units.tolist()}
+    rows = {f"unit {trace.units[unit]}": values[:, unit] for unit in units.tolist()}
     return _heat(steps, rows, f"{name.capitalize() + ' gate' if name else '|h|'} of the units that change most")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from nextword.core.errors import invalid
 from nextword.core.io import to_json
 from nextword.html.formatting import escape
 from nextword.html.notebook import styled_fragment
@@ -138,6 +139,16 @@ def label(token: Token) -> str:
 def show_piece(text: str) -> str:
     """The text of a token in a sentence: without spaces around it, or quoted if there is nothing else."""
     return text.strip().replace("\n", LINE_END) or repr(text)
+
+
+def choose_numbers(name: str, chosen: Sequence[int] | None, count: int) -> list[int]:
+    """Indices, from 0, of what is numbered 1 … count; negative numbers count from the last. None: all."""
+    if chosen is None:
+        return list(range(count))
+    for number in chosen:
+        if not (1 <= number <= count or -count <= number <= -1):
+            raise invalid(name, number, f"must be from 1 to {count}, or negative from the last.")
+    return [number - 1 if number > 0 else count + number for number in chosen]
 
 
 def run_name(model: TextModel) -> str:

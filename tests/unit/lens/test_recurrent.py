@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from nextword import lens
-from nextword.core.errors import Unsupported
+from nextword.core.errors import InvalidSetting, Unsupported
 from nextword.core.types import Inputs
 from tests.support.untrained_models import make_model
 
@@ -106,6 +106,20 @@ def test_encoder_states_equal_those_of_seq2seq(settings: dict[str, Any]) -> None
     for number, sides in by_layer.items():
         assert len(sides) == 1 + model.network.config.bidirectional
         np.testing.assert_allclose(np.concatenate(sides, 1), layers[number][0].numpy(), atol=1e-5)
+
+
+def test_layers_and_units_can_be_chosen() -> None:
+    model = model_of("lstm", {"layers": 2})
+    everything = lens.trace_gates(model, TEXT).layers
+    (some,) = lens.trace_gates(model, TEXT, layers=[-1], units=[3, 1]).layers
+    assert some.layer == 2
+    assert some.units == (3, 1)
+    np.testing.assert_array_equal(some.gates["forget"], everything[1].gates["forget"][:, [2, 0]])
+    np.testing.assert_array_equal(some.hidden, everything[1].hidden[:, [2, 0]])
+    assert everything[0].units == tuple(range(1, everything[0].hidden.shape[1] + 1))
+    for wrong in ({"layers": [0]}, {"layers": [3]}, {"units": [10_000]}):
+        with pytest.raises(InvalidSetting):
+            lens.trace_gates(model, TEXT, **wrong)
 
 
 # ------------------------------------------------------------------------------------------------ gradients
