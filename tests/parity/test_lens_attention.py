@@ -200,6 +200,12 @@ def test_text_beyond_the_window_raises() -> None:
         assert caught.value.key == "text"
 
 
+def test_source_of_a_model_without_one_raises() -> None:
+    with pytest.raises(InvalidSetting) as caught:
+        lens.read_attention(make_model("gpt2"), "the dog", source="the cat")
+    assert caught.value.key == "source"
+
+
 def test_only_this_thread_is_recorded() -> None:
     lm = make_model("gpt2")
     with AttentionRecorder() as recorder:

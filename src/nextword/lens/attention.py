@@ -102,6 +102,8 @@ def read_attention(
             ability="attention",
         )
     require_source(model, source)
+    if source is not None and not model.is_seq2seq:
+        raise invalid("source", source[:40], "is for models that generate from one. Put what precedes into the text.")
     with torch.no_grad():
         maps = _seq2seq_maps(model, text, source or "") if model.is_seq2seq else _text_maps(model, text)
     return Attention(run_name(model), text, source, tuple(_choose(each, layers, heads) for each in maps))
