@@ -39,6 +39,7 @@ from nextword.tasks.attribution import interpolate_embeddings
 INTEGRATED, TIMES_INPUT = "integrated_gradients", "gradient_x_input"
 METHODS = (INTEGRATED, TIMES_INPUT)
 NODES = (16, 64, 256)  # of the quadrature, until the gap is small enough
+MAX_STEPS = 2048
 MAX_GAP = 0.01  # of the sum of absolute attributions
 MAX_TOKENS = 4096  # in one forward and backward pass
 TEXT, SOURCE = "text", "source"
@@ -113,8 +114,8 @@ def attribute_word(
     """
     if method not in METHODS:
         raise invalid("method", method, f"is unknown. Use {' or '.join(METHODS)}.")
-    if steps is not None and steps < 1:
-        raise invalid("steps", steps, "must be at least 1.")
+    if steps is not None and not 1 <= steps <= MAX_STEPS:
+        raise invalid("steps", steps, f"must be from 1 to {MAX_STEPS:,}.")
     require_source(model, source)
     prediction = _predict(model, text, target, source)
     if method == TIMES_INPUT:

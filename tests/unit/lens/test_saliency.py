@@ -96,6 +96,7 @@ def test_counting_and_quantized_models_have_no_gradients() -> None:
     [
         ("lstm", TEXT, {"method": "magic"}, "method"),
         ("lstm", TEXT, {"steps": 0}, "steps"),
+        ("lstm", TEXT, {"steps": 10_000}, "steps"),
         ("lstm", TEXT, {"target": ""}, "target"),
         ("bert", TEXT, {}, "text"),
         ("bert", "the ___ and the ___", {}, "text"),
