@@ -28,6 +28,7 @@ from functools import partial
 from typing import Any, Literal, TypeVar
 
 import torch
+from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from nextword.core.errors import invalid
@@ -50,6 +51,7 @@ from nextword.server.requests import (
 )
 
 CHUNK = 512  # tokens of prompts that are read between two steps, and at once
+SMALL = 8_000_000  # weights; a network with fewer computes in the engine's thread alone
 SCORED_ROWS = 64  # distributions over the vocabulary held at once while a prompt is scored
 
 T = TypeVar("T")
@@ -429,6 +431,17 @@ class Engine:
     # -------------------------------------------------------------------------------------------- the thread
 
     def _run(self) -> None:
+        # torch divides an operation among threads that wait for each other. For small networks that gains little, and
+        # when something else needs the cores, such as another engine, each wait can take milliseconds.
+        torch.get_num_threads()  # torch initializes the number for each thread, on the first occasion
+        with threadpool_limits(1 if self._is_small() else None, user_api="openmp"):
+            self._serve()
+
+    def _is_small(self) -> bool:
+        weights: int = sum(weight.numel() for weight in self.model.network.parameters())
+        return weights < SMALL
+
+    def _serve(self) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: self._is_stopped or self._has_work())
