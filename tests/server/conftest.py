@@ -67,7 +67,7 @@ def run_server(folders: dict[str, Path], chat: str = "", access: Access = Access
                 yield Running(address, service, client, folders)
             finally:
                 server.handle_exit(15, None)
-        thread.join(30)
+                thread.join(30)
         assert not thread.is_alive()
 
 

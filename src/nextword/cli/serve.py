@@ -82,15 +82,16 @@ def serve(
     template = find_template(chat) if chat else None
     pool = ModelPool(folders, limit, device=device, precision=precision, rows=rows, queue=queue)
     service = Service(pool, template)
+    server = make_server(create_app(service, access))
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     with listen(host, port) as socket:
         address = f"http://{f'[{host}]' if ':' in host else host}:{socket.getsockname()[1]}"
         if json:
             emit_json({"address": address, "models": {name: str(folder) for name, folder in folders.items()}})
         else:
             _introduce(address, service, bool(api_key))
-        logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
         with suppress(KeyboardInterrupt):  # the usual end, after all requests have been answered
-            make_server(create_app(service, access)).run([socket])
+            server.run([socket])
 
 
 def find_runs(runs: list[str]) -> dict[str, Path]:

@@ -14,7 +14,7 @@ from nextword.core.types import PSEUDO, Stop
 from nextword.lens import LensResult
 from nextword.lm.base import TextModel
 from nextword.server.native_routes import check_tokens, parse_beam
-from nextword.server.replies import JsonRoute, Reply, ServiceOf
+from nextword.server.replies import JsonRoute, ServiceOf, reply
 from nextword.server.schema import (
     AttentionBody,
     BeamBody,
@@ -57,7 +57,7 @@ async def _look(
             )
         return {**result.as_dict(), "model": name}
 
-    return Reply(await service.call(request, name, compute))
+    return await reply(service, await service.call(request, name, compute))
 
 
 def _count_numbers(value: object) -> int:

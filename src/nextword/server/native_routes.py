@@ -19,7 +19,7 @@ from nextword.generation.infilling import BLANK, Filled
 from nextword.lm.base import Candidate, TextModel
 from nextword.lm.generation_mixin import GenerationMixin
 from nextword.lm.seq2seq import Seq2SeqLM
-from nextword.server.replies import EventStream, JsonRoute, Reply, ServiceOf
+from nextword.server.replies import EventStream, JsonRoute, ServiceOf, reply
 from nextword.server.requests import Finished, GenerationRequest, TokenEvent
 from nextword.server.schema import (
     MAX_BEAM_TOKENS,
@@ -77,7 +77,7 @@ async def score(service: ServiceOf, request: Request, body: ScoreBody) -> Respon
         check_tokens(lm, "texts", [*body.texts, *(body.given or ())], most)
         return {"scores": [_score_object(score) for score in lm.score_many(body.texts, body.given)]}
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
 
 
 def _score_object(score: Score) -> Object:
@@ -104,7 +104,9 @@ async def next_words(service: ServiceOf, request: Request, body: NextBody) -> Re
             return [await asyncio.wrap_future(lease.engine.next(left, right, body.k, body.tokens))]
 
     rows = _guess_rows(await service.run(request, find()))
-    return Reply({"text": body.text, "guesses": rows[0], **({"blanks": rows} if BLANK in body.text else {})})
+    return await reply(
+        service, {"text": body.text, "guesses": rows[0], **({"blanks": rows} if BLANK in body.text else {})}
+    )
 
 
 @router.post("/fill", summary="Words for blanks")
@@ -115,7 +117,7 @@ async def fill(service: ServiceOf, request: Request, body: FillBody) -> Response
         check_tokens(lm, "text", [body.text], MAX_CONTEXT)
         return {"text": body.text, "blanks": _guess_rows(lm.fill(body.text, body.k, body.tokens))}
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
 
 
 def _guess_rows(blanks: Sequence[Sequence[Guess]]) -> list[list[Object]]:
@@ -143,14 +145,14 @@ async def generate(service: ServiceOf, request: Request, body: GenerateBody) -> 
             _check_beam(decoding.width, stop.max_tokens)
         if has_blanks or body.n_best is not None:
             rows = await service.run(request, lease.call(_finder(prompts, decoding, stop, body.n_best, body.overflow)))
-            return Reply(rows[0] if isinstance(body.prompt, str) else {"generations": rows})
+            return await reply(service, rows[0] if isinstance(body.prompt, str) else {"generations": rows})
         ids = await service.compute(partial(_encode, lm), prompts, sum(map(len, prompts)))
         job = _Generation(lease, prompts, ids, decoding, stop, body.overflow)
         stack.callback(job.rows.cancel)
         if body.stream:
             return EventStream(service, job.stream(), stack.pop_all())
         results = await service.run(request, job.finish())
-        return Reply(results[0] if isinstance(body.prompt, str) else {"generations": results})
+        return await reply(service, results[0] if isinstance(body.prompt, str) else {"generations": results})
 
 
 def _check_beam(width: int, max_tokens: int) -> None:
@@ -325,7 +327,7 @@ async def translate(service: ServiceOf, request: Request, body: TranslateBody) -
         return [{"source": row.pop("prompt"), **row} for row in rows]
 
     rows = await service.call(request, service.choose_for(request, body), compute)
-    return Reply(rows[0] if isinstance(body.source, str) else {"translations": rows})
+    return await reply(service, rows[0] if isinstance(body.source, str) else {"translations": rows})
 
 
 # ------------------------------------------------------------------------------------------------ tasks
@@ -358,7 +360,7 @@ async def predict(service: ServiceOf, request: Request, body: PredictBody) -> Re
         classify = zero_shot_class(lm)
         return _predictions(classify(lm, body.labels, body.template or TEMPLATE, body.calibrate, lm.name), examples)
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
 
 
 def _as_example(example: str | list[Any]) -> Any:
@@ -386,7 +388,7 @@ async def tag(service: ServiceOf, request: Request, body: TagBody) -> Response:
         check_tokens(lm, "sentences", [text for sentence in body.sentences for text in _flatten(sentence)])
         return {"sentences": _predictions(lm, body.sentences)["predictions"]}
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
 
 
 @router.post("/answer", summary="Answers from passages")
@@ -400,7 +402,7 @@ async def answer(service: ServiceOf, request: Request, body: AnswerBody) -> Resp
         rows = _predictions(lm, [(one.question, one.context) for one in body.questions])["predictions"]
         return {"answers": rows}
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
 
 
 @router.post("/choose", summary="The right one of several candidates")
@@ -414,7 +416,7 @@ async def choose(service: ServiceOf, request: Request, body: ChooseBody) -> Resp
         check_tokens(lm, "examples", [f"{context} {question} {c}" for context, question, cs in examples for c in cs])
         return {"predictions": _predictions(lm, examples)["predictions"]}
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
 
 
 # ------------------------------------------------------------------------------------------------ vectors
@@ -436,4 +438,4 @@ async def embed(service: ServiceOf, request: Request, body: EmbedBody) -> Respon
             facts |= {"width": vectors.shape[1], "vectors": vectors.float().tolist()}
         return facts
 
-    return Reply(await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.call(request, service.choose_for(request, body), compute))

@@ -30,7 +30,7 @@ from nextword.evaluation.seq2seq import max_target_length
 from nextword.lm.base import TextModel
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.server.chat import ChatTemplate
-from nextword.server.replies import EventStream, JsonRoute, Reply, ServiceOf
+from nextword.server.replies import EventStream, JsonRoute, ServiceOf, reply
 from nextword.server.requests import Finished, GenerationRequest, PromptScores, TokenEvent, Top
 from nextword.server.schema import (
     MAX_BEAM_TOKENS,
@@ -66,13 +66,13 @@ async def list_models(service: ServiceOf, request: Request) -> Response:
     """The models that are served. `nextword` has what OpenAI's API has no place for."""
     own = request.path_params.get("model_name")
     names = service.pool.names if own is None else [service.choose(own, None)]
-    return Reply({"object": "list", "data": [service.describe(name) for name in names]})
+    return await reply(service, {"object": "list", "data": [service.describe(name) for name in names]})
 
 
 @router.get("/v1/models/{name}", summary="Show a model")
 async def show_model(service: ServiceOf, name: str) -> Response:
     """One entry of the list of models."""
-    return Reply(service.describe(service.choose(name, None)))
+    return await reply(service, service.describe(service.choose(name, None)))
 
 
 # ------------------------------------------------------------------------------------------------ tokens
@@ -95,7 +95,7 @@ async def tokenize(service: ServiceOf, request: Request, body: TokenizeBody) -> 
         if body.return_token_strs:
             names = TokenNames(tokenizer)
             answer["token_strs"] = [names[id] for id in ids]
-        return Reply(answer)
+        return await reply(service, answer)
 
 
 @router.post("/detokenize", summary="Tokens to text")
@@ -104,7 +104,7 @@ async def detokenize(service: ServiceOf, request: Request, body: DetokenizeBody)
     async with service.lease_for(request, body) as lease:
         tokenizer = lease.model.tokenizer
         check_ids(body.tokens, tokenizer, "tokens")
-        return Reply({"prompt": await service.compute(tokenizer.decode, body.tokens, len(body.tokens))})
+        return await reply(service, {"prompt": await service.compute(tokenizer.decode, body.tokens, len(body.tokens))})
 
 
 @router.get("/tokenizer_info", summary="Describe the tokenizer")
@@ -114,7 +114,8 @@ async def tokenizer_info(service: ServiceOf, request: Request, model: str | None
         tokenizer = lease.model.tokenizer
         names = {id: name for name, id in tokenizer.special.items()}
         unknown = next((name for name in tokenizer.special if "unk" in name.lower()), None)
-        return Reply(
+        return await reply(
+            service,
             {
                 "tokenizer_class": tokenizer.kind,
                 "vocab_size": len(tokenizer),
@@ -126,7 +127,7 @@ async def tokenizer_info(service: ServiceOf, request: Request, model: str | None
                 "special_tokens": dict(tokenizer.special),
                 "model_max_length": lease.model.context,
                 "chat_template": service.chat.source if service.chat else None,
-            }
+            },
         )
 
 
@@ -138,21 +139,18 @@ async def embeddings(service: ServiceOf, request: Request, body: EmbeddingBody) 
     """One vector for each text: numbers, or the bytes of 32-bit floats in base64. `layer` and `pooling` are extras."""
     name = service.choose_for(request, body)
 
-    def compute(lm: TextModel) -> tuple[np.ndarray, int]:
+    def compute(lm: TextModel) -> tuple[list[Object], int]:
         texts = _texts(body.input, lm.tokenizer)
         lengths = sum(len(encoding) for encoding in lm.tokenizer.encode_batch(texts))
         if lengths > MAX_REQUEST_TOKENS:
             raise invalid("input", f"{lengths:,} tokens", f"must have at most {MAX_REQUEST_TOKENS:,} tokens.")
-        vectors: np.ndarray = lm.embed(texts, body.layer, body.pooling).float().cpu().numpy()
-        return vectors, lengths
+        vectors = lm.embed(texts, body.layer, body.pooling).float().cpu().numpy()
+        rows = [_encode_vector(vector, body.encoding_format) for vector in vectors]
+        return [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)], lengths
 
-    vectors, tokens = await service.call(request, name, compute)
-    data = [
-        {"object": "embedding", "index": i, "embedding": _encode_vector(vector, body.encoding_format)}
-        for i, vector in enumerate(vectors)
-    ]
+    data, tokens = await service.call(request, name, compute)
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    return Reply({"object": "list", "data": data, "model": name, "usage": usage})
+    return await reply(service, {"object": "list", "data": data, "model": name, "usage": usage})
 
 
 def _texts(given: str | Sequence[str] | Sequence[int] | Sequence[Sequence[int]], tokenizer: Tokenizer) -> list[str]:
@@ -206,7 +204,7 @@ async def completions(service: ServiceOf, request: Request, body: CompletionBody
         job = Job(lease, body, prompts, best_of)
         stack.callback(job.rows.cancel)
         if not body.stream:
-            return Reply(await service.run(request, job.finish()))
+            return await reply(service, await service.run(request, job.finish()))
         return EventStream(service, job.stream(), stack.pop_all())
 
 
@@ -579,7 +577,7 @@ async def _complete_at_once(service: Service, request: Request, name: str, body:
     ]
     head, usage = _head("cmpl", "text_completion", name), Usage(num_prompt, 0, sum(row[1] for row in rows)).as_object()
     if not body.stream:
-        return Reply({**head, "choices": choices, "usage": usage})
+        return await reply(service, {**head, "choices": choices, "usage": usage})
 
     async def chunks() -> AsyncGenerator[Object, None]:
         for choice in choices:
@@ -628,7 +626,7 @@ async def chat_completions(service: ServiceOf, request: Request, body: ChatBody)
         job = ChatJob(lease, completion, prompts, completion.n)
         stack.callback(job.rows.cancel)
         if not body.stream:
-            return Reply(await service.run(request, job.finish()))
+            return await reply(service, await service.run(request, job.finish()))
         return EventStream(service, job.stream(), stack.pop_all())
 
 

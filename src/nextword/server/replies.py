@@ -19,6 +19,7 @@ from nextword.server.service import Service
 
 PING_SECONDS = 15.0  # of silence in a stream, after which a comment is sent, so that proxies do not end it
 SHOWN_MESSAGES = 3  # of the mistakes in a request
+MAX_NAME = 80  # characters of the name of a field in a message
 
 
 class Reply(Response):
@@ -28,6 +29,11 @@ class Reply(Response):
 
     def render(self, content: object) -> bytes:
         return to_json(content).encode()
+
+
+async def reply(service: Service, content: object) -> Response:
+    """A JSON value that may be large: it is written in a thread, since other requests would wait meanwhile."""
+    return await service.in_thread(Reply, content)
 
 
 def get_service(request: Request) -> Service:
@@ -80,7 +86,7 @@ def explain_validation(error: RequestValidationError) -> Refusal:
     """Which fields are wrong, and what was expected. The values are left out: they may be long, or secret."""
     problems: dict[str, str] = {}
     for problem in error.errors():
-        path, *_ = [part for part in problem["loc"][1:] if isinstance(part, str)][:1] or ["body"]
+        path, *_ = [part[:MAX_NAME] for part in problem["loc"][1:] if isinstance(part, str)][:1] or ["body"]
         problems.setdefault(path, problem["msg"])
     shown = [f"{name}: {message}" for name, message in list(problems.items())[:SHOWN_MESSAGES]]
     return Refusal(400, "; ".join(shown) + ".", code="invalid_value", param=next(iter(problems), None))
@@ -119,8 +125,6 @@ class EventStream(Response):
         try:
             await _with_pings(self.objects, lambda value: send_part(f"data: {to_json(value)}\n\n"), send_part)
             await send_part("data: [DONE]\n\n")
-        except (ClientGone, TimeoutError):
-            return
         except Exception as error:
             await send_part(f"data: {to_json(self.service.explain(error).content)}\n\n")
         await send({"type": "http.response.body", "body": b"", "more_body": False})

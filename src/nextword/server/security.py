@@ -12,8 +12,11 @@ A server on loopback must expect attacks from the browser: any page can send req
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import ipaddress
+import socket
+import struct
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any
@@ -36,7 +39,7 @@ MAX_CONNECTIONS = 1024
 MAX_HEADERS = 64 << 10  # bytes of a request's headers
 HEADER_SECONDS = 10.0  # from a connection, or from the first byte of a further request, to the end of its headers
 BODY_SECONDS = 30.0  # from the headers to the end of the body
-SEND_SECONDS = 30.0  # for a client to take a part of the answer
+SEND_SECONDS = 60.0  # for a client that has fallen behind to take what waits for it
 DISCARD_SECONDS = 2.0  # how long a refused body is read, so that the client sees the answer rather than a reset
 OPEN_PATHS = ("/health", "/version", "/openapi.json", "/docs")  # need no key: they tell nothing about models or use
 CONTENT_POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -140,22 +143,23 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        send = _with_limits(send)
+        send, incoming = _with_headers(send), _Incoming(receive)
         held = 0
         try:
             headers = {name: value for name, value in reversed(scope["headers"])}  # the first of several counts
             self._check_access(scope, headers)
             body = b""
             if scope["method"] in ("POST", "PUT", "PATCH", "DELETE"):
+                incoming.is_complete = not ({b"content-length", b"transfer-encoding"} & headers.keys())
                 self._check_body(headers)
-                body = await self._read_body(receive, headers)
+                body = await incoming.read()
             held = len(body)
             self.buffered += held
             await self.app(scope, _replay(body, receive), send)
         except Refusal as refusal:
-            await _discard(receive, headers)
+            await incoming.discard()
             await send_refusal(send, refusal)
-        except (ClientGone, TimeoutError):
+        except ClientGone:
             pass  # nobody is there to be told
         finally:
             self.buffered -= held
@@ -179,28 +183,47 @@ class Guard:
         if self.buffered > MAX_BUFFERED:
             raise Refusal(503, "The server has too many large requests. Try again later.", retry_after=5)
 
-    async def _read_body(self, receive: Receive, headers: dict[bytes, bytes]) -> bytes:
+
+class ClientGone(Exception):
+    """The client has closed the connection."""
+
+
+class _Incoming:
+    """The body of a request while it arrives."""
+
+    def __init__(self, receive: Receive) -> None:
+        self.receive = receive
+        self.is_complete = True  # nothing is left to read
+
+    async def read(self) -> bytes:
         """The whole body, counted while it arrives: a chunked one has no length to check before."""
         parts, size = [], 0
         try:
             async with asyncio.timeout(BODY_SECONDS):
-                while True:
-                    message = await receive()
-                    if message["type"] == "http.disconnect":
-                        raise ClientGone
-                    part = message.get("body", b"")
+                while not self.is_complete:
+                    part = await self._read_part()
                     size += len(part)
                     if size > MAX_BODY:
                         raise _too_large()
                     parts.append(part)
-                    if not message.get("more_body", False):
-                        return b"".join(parts)
         except TimeoutError:
             raise Refusal(408, f"The body did not arrive within {BODY_SECONDS:.0f} seconds.", code="timeout") from None
+        return b"".join(parts)
 
+    async def discard(self) -> None:
+        """Read what a refused client still sends, for a moment; it may listen only after it has sent everything."""
+        with contextlib.suppress(TimeoutError, ClientGone):
+            async with asyncio.timeout(DISCARD_SECONDS):
+                while not self.is_complete:
+                    await self._read_part()
 
-class ClientGone(Exception):
-    """The client has closed the connection."""
+    async def _read_part(self) -> bytes:
+        message = await self.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGone
+        self.is_complete = not message.get("more_body", False)
+        part: bytes = message.get("body", b"")
+        return part
 
 
 def _too_large() -> Refusal:
@@ -221,32 +244,17 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _discard(receive: Receive, headers: dict[bytes, bytes]) -> None:
-    """Read what a refused client still sends, for a moment; it may listen only after it has sent everything."""
-    if b"content-length" not in headers and b"transfer-encoding" not in headers:
-        return
-    try:
-        async with asyncio.timeout(DISCARD_SECONDS):
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect" or not message.get("more_body", False):
-                    return
-    except TimeoutError:
-        return
+def _with_headers(send: Send) -> Send:
+    """A send function that adds the security headers."""
 
-
-def _with_limits(send: Send) -> Send:
-    """A send function that adds the security headers, and gives up on a client that does not read."""
-
-    async def limited(message: Message) -> None:
+    async def add(message: Message) -> None:
         if message["type"] == "http.response.start":
             present = {name.lower() for name, _ in message.get("headers", ())}
             added = [(name, value) for name, value in HEADERS.items() if name not in present]
             message = {**message, "headers": [*message.get("headers", ()), *added]}
-        async with asyncio.timeout(SEND_SECONDS):
-            await send(message)
+        await send(message)
 
-    return limited
+    return add
 
 
 async def send_refusal(send: Send, refusal: Refusal) -> None:
@@ -261,9 +269,10 @@ async def send_refusal(send: Send, refusal: Refusal) -> None:
 
 
 class TimedProtocol(H11Protocol):
-    """uvicorn's HTTP/1.1, with a limit on connections and on the time in which the headers of a request must arrive."""
+    """uvicorn's HTTP/1.1 with limits on connections, on the time of headers, and on clients that do not read."""
 
-    _deadline: asyncio.TimerHandle | None = None
+    _deadline: asyncio.TimerHandle | None = None  # for the headers of a request
+    _reading_deadline: asyncio.TimerHandle | None = None  # for the client to read
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -279,9 +288,31 @@ class TimedProtocol(H11Protocol):
         else:
             self._stop_deadline()
 
+    def pause_writing(self) -> None:
+        """The transport's buffer is full."""
+        super().pause_writing()
+        if self._reading_deadline is None:
+            self._reading_deadline = self.loop.call_later(SEND_SECONDS, self._reset)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._stop_reading_deadline()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_deadline()
+        self._stop_reading_deadline()
         super().connection_lost(exc)
+
+    def _reset(self) -> None:
+        """Close the connection at once. Otherwise the kernel would keep what the client does not read."""
+        connection = self.transport.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.transport.abort()
+
+    def _stop_reading_deadline(self) -> None:
+        if self._reading_deadline is not None:
+            self._reading_deadline.cancel()
+            self._reading_deadline = None
 
     def _start_deadline(self) -> None:
         if self._deadline is None:

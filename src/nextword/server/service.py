@@ -149,8 +149,9 @@ class Service:
 
     async def compute(self, function: Callable[[X], T], argument: X, size: int) -> T:
         """Call a function here, or in a thread if its argument is large, since other requests wait meanwhile."""
-        if size < LARGE:
-            return function(argument)
+        return function(argument) if size < LARGE else await self.in_thread(function, argument)
+
+    async def in_thread(self, function: Callable[[X], T], argument: X) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._waiters, function, argument)
 
     @asynccontextmanager
