@@ -161,6 +161,60 @@ def test_take_of_a_row_twice_copies_its_memory(how):
     torch.testing.assert_close(rules.scores(uniform.expand(3, 5)), expected)
 
 
+@pytest.mark.parametrize(
+    "how",
+    [
+        Greedy(),
+        Greedy(no_repeat=1),
+        Greedy(no_repeat=3),
+        Greedy(repetition=1.5),
+        Greedy(frequency=0.3, presence=0.2),
+        Greedy(repetition=1.5, no_repeat=2, presence=-0.2, bias={3: 1.0}),
+    ],
+)
+@pytest.mark.parametrize(("steps", "others_steps"), [(0, 0), (3, 0), (0, 2), (3, 2)])
+def test_joined_rows_equal_rows_alone(how, steps, others_steps):
+    def make(ids, least):
+        return LogitsProcessor(how, [ids], end=4, min_tokens=least)
+
+    def advance(rules, count):
+        for i in range(count):
+            rules.scores(torch.zeros(rules.num_rows, 5))
+            rules.update(torch.tensor([(i + row) % 4 for row in range(rules.num_rows)]))
+
+    texts = [([0, 1, 2, 0, 1], 4), ([2], 0), ([3, 0, 3], 7)]
+    alone = [make(*text) for text in texts]
+    for rules, count in zip(alone, (steps, steps, others_steps), strict=True):
+        advance(rules, count)
+    together, other = make(*texts[0]), make(*texts[2])
+    advance(together, steps)
+    second = make(*texts[1])
+    advance(second, steps)
+    together.join(second)
+    advance(other, others_steps)
+    together.join(other)
+    together.take(torch.tensor([2, 0, 1]))
+    alone = [alone[2], alone[0], alone[1]]
+    for chosen in ([1, 2, 3], [0, 0, 2], [1, 1, 1]):
+        log_probs = torch.tensor([[0.3, 0.1, 0.2, 0.25, 0.15]]).log()
+        expected = torch.cat([rules.scores(log_probs) for rules in alone])
+        torch.testing.assert_close(together.scores(log_probs.expand(3, 5)), expected)
+        together.update(torch.tensor(chosen))
+        for rules, id in zip(alone, chosen, strict=True):
+            rules.update(torch.tensor([id]))
+
+
+def test_prompts_of_rows_that_come_and_go_are_not_kept():
+    for how in (Greedy(), Greedy(repetition=1.2)):
+        rules = LogitsProcessor(how, [[0, 1]])
+        for _ in range(5):
+            rules.join(LogitsProcessor(how, [[2, 3]]))
+            rules.scores(torch.zeros(2, 5))
+            rules.take(torch.tensor([1]))
+        assert rules.preceding == []
+        assert rules.num_rows == 1
+
+
 def test_default_settings_store_nothing():
     rules = LogitsProcessor(Sample(), [[0, 1]])
     log_probs = P.log()
