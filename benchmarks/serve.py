@@ -222,6 +222,7 @@ GROWTH = 32 << 20  # bytes that memory may grow, for the allocator
 
 def soak(minutes: float) -> bool:
     """Whether every text was right, every request ended, and memory came back."""
+    torch.set_num_threads(1)  # as the engine does for a small network
     # Double precision, so that the rounding of a batch changes no choice
     lm = make_gpt2(GPT2Config(width=64, layers=2, heads=4, window=64), 2000)
     lm.network.double()
