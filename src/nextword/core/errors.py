@@ -30,6 +30,9 @@ from pathlib import Path
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 
 
+MAX_MESSAGE = 4000  # characters
+
+
 def show_controls(text: str) -> str:
     """The text with control characters spelled out, "\\x1b": names and texts may come from strangers."""
     return _CONTROLS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
@@ -39,7 +42,10 @@ class NextwordError(Exception):
     """A mistake that the user can fix."""
 
     def __str__(self) -> str:
-        return show_controls(super().__str__())
+        text = super().__str__()
+        if len(text) > MAX_MESSAGE:  # it quotes a file
+            text = f"{text[: MAX_MESSAGE // 2]} … {text[-MAX_MESSAGE // 2 :]}"
+        return show_controls(text)
 
 
 class InvalidSetting(NextwordError):
@@ -258,7 +264,7 @@ OPTION = re.compile(
     r"|--(?P<choice>to|kind) (?!out\b|and\b|says\b)(?P<word>[a-z_]+)"
     r"|--(?P<name>[a-z][a-z-]*)(?:[ =](?P<value>[A-Z][A-Z,]*)\b)?"
 )
-FRAMES = re.compile(r"[^\s'\"]*\bframes-[0-9a-f]{16}(?:\.jsonl)?")  # see data/frames.py
+FRAMES = re.compile(r"(?<![^\s'\"])[^\s'\"]*\bframes-[0-9a-f]{16}(?:\.jsonl)?")  # see data/frames.py
 FLAGS = ("resume", "scratch", "compare_scratch", "merge_dev", "header")
 KEYWORDS = {"from": "from_"}  # where the name of an option is no name in Python
 

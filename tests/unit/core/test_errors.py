@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from nextword.core.errors import InvalidSetting, UnknownName, as_keywords, in_command_line, invalid, unknown
+from nextword.core.errors import (
+    InvalidSetting,
+    UnknownName,
+    as_keywords,
+    in_command_line,
+    invalid,
+    options_as_keywords,
+    unknown,
+)
 
 
 def test_invalid_names_key_value_and_place() -> None:
@@ -48,3 +56,14 @@ def test_options_are_keywords_outside_of_the_command_line(message: str, in_pytho
     token = in_command_line.set(True)
     assert as_keywords(message) == message
     in_command_line.reset(token)
+
+
+@pytest.mark.parametrize("quoted", ["x" * 100_000, "--set " * 20_000, "nextword a " * 10_000, "frames-" * 10_000])
+def test_message_that_quotes_a_long_text_is_short(quoted: str) -> None:
+    """Looking for options in it takes no time, either."""
+    with pytest.raises(InvalidSetting) as error, options_as_keywords():
+        raise invalid("model.order", quoted, "must be a number. Choose another --out.")
+    message = str(error.value)
+    assert len(message) < 5000
+    assert message.startswith("model.order = ")
+    assert message.endswith("Choose another out.")
