@@ -105,7 +105,7 @@ def test_table_of_runs_stays_narrow_with_long_names_and_errors(
     monkeypatch.chdir(run.parent)
     manifest = json.loads((run / "manifest.json").read_text())
     long = f"{'folder/' * 40}my.txt"
-    result = {"data": long, "dev": {f"metric {i}": 0.5 for i in range(40)}}
+    result = {"data": long, "metric": "metric 0", "dev": {f"metric {i}": 0.5 for i in range(40)}}
     task = shutil.copytree(run, run.parent / "task")
     (task / "log.jsonl").unlink()
     (task / "manifest.json").write_text(json.dumps(manifest | {"result": result}))

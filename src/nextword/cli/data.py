@@ -165,6 +165,8 @@ def _list_data_sets(search: str, json: bool) -> None:
         cells.append([f"[bold]{row['name']}[/]", row["kind"], row["license"], sizes, installed])
     headings = ("name", "kind", "license", "train / valid / test", "installed")
     print_table(headings, cells, text_columns=headings)
+    if not search:
+        console.print("[dim]Show fewer: nextword data --search WORDS[/]")
     console.print(
         "[dim]Describe one: nextword data NAME · install one: nextword data NAME --install PATH (or --download)[/]"
     )

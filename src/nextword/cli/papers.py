@@ -124,6 +124,7 @@ def _print_models(rows: list[dict[str, Any]]) -> None:
             )
         console.print()
     console.print("[dim]Train one: nextword train SLUG/RECIPE · show one: nextword papers SLUG[/]")
+    console.print("[dim]Show fewer: nextword papers --search WORDS[/]")
 
 
 def _print_model(row: Mapping[str, Any]) -> None:

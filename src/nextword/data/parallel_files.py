@@ -88,14 +88,16 @@ class ParallelCorpus(Corpus):
     def _require_every_split(self) -> None:
         """Raise if a split would be empty. Reads only until every split has a pair."""
         missing = {"train", *self.held_out}
-        count = 0
+        count, sources = 0, set()
         for pair in self.texts["train"].documents():
             count += 1
+            sources.add(pair.source)
             missing.discard(assign_split(pair.source or "", self.held_out))
             if not missing:
                 return
-        problem = f"too short to split: none of its {count:,} pairs is in {' or '.join(sorted(missing))}."
-        remedy = "Give about 100 pairs or more, or a folder with files for train, valid and test."
+        problem = f"{count:,} pairs with {len(sources):,} different sources cannot be split: none is in "
+        problem += f"{' or '.join(sorted(missing))}."
+        remedy = "Give about 100 different pairs or more, or a folder with files for train, valid and test."
         raise bad_data(self.name, f"{problem} {remedy}")
 
 

@@ -364,11 +364,11 @@ def _check(data: TextDataset) -> TextDataset:
     labeled = {split: rows for split, rows in data.splits.items() if rows.labels is not None}
     labels = _find_classes(data.name, labeled) if data.kind not in (REGRESSION, CHOICE) else ()
     if not len(train) or dev is None or not len(dev):
-        many = f" ({len(labels)} classes; is --label the right column?)" if len(labels) > MANY else ""
+        many = f" There are {len(labels):,} classes: is --label the right column?" if len(labels) > MANY else ""
         raise bad_data(
             data.name,
-            f"{len(train)} training and {len(dev or ())} dev rows are too few. Without a dev split a tenth is held "
-            f"out, and a class needs six rows for that{many}.",
+            f"too few rows: {len(train):,} for training, {len(dev or ()):,} for dev. Without a dev split, a tenth of "
+            f"the rows is held out, and each class needs at least six rows.{many}",
         )
     if "dev" not in labeled:
         raise bad_data(data.name, "the dev split has no labels.")

@@ -329,3 +329,9 @@ def test_data_command_reports_unknown_language(folder: Path) -> None:
     assert result.exit_code == 1
     assert "'es'" in result.stderr.replace("\n", " ")
     assert "nextword data multi30k --install" in CliRunner().invoke(app, ["multi30k:en-fr"]).stdout
+
+
+def test_pairs_that_repeat_a_few_sources_are_too_few_to_split(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").write_text("".join(f"source {i % 3}\ttarget {i}\n" for i in range(300)))
+    with pytest.raises(DataError, match="3 different sources"):
+        open_parallel(tmp_path / "a.tsv")

@@ -104,7 +104,7 @@ def test_read_with_empty_and_repeated_texts_adds_notes(tmp_path: Path) -> None:
     ("header", "rows", "columns", "named"),
     [
         (["text", "label"], [("a", "x")] * 30, Columns(), "'x'"),
-        (["text", "label"], [("a", "x"), ("b", "y")], Columns(), "2 training and 0 dev"),
+        (["text", "label"], [("a", "x"), ("b", "y")], Columns(), "2 for training, 0 for dev"),
         (["text", "label"], [("a", "x"), ("b", "")] * 9, Columns(), "row 2.*9 of 18"),
         (["text", "label"], [("a", "x")], Columns("review"), "'review'.*text, label"),
         (["text", "label"], [("a", "x")], Columns(label="stars"), "'stars'.*text, label"),
