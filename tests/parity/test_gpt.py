@@ -233,6 +233,39 @@ def test_fixed_shape_steps_equal_plain_steps(which: int, device: str, monkeypatc
         torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+@torch.no_grad()
+def test_rows_come_and_go_between_steps_of_fixed_shapes(device: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows that join and leave stay in the places of one recorded step, which need not be recorded anew."""
+    if device == "cuda" and not torch.cuda.is_available():
+        pytest.skip("NO GPU HERE: this test proves nothing of graphs")
+    monkeypatch.setattr(recorded, "LEAST_RECORDED", 8)
+    network = networks()[1].to(device)
+    steps = recorded.GraphSteps(network)
+
+    def read(count: int) -> dict[str, torch.Tensor]:
+        ids = torch.randint(0, SIZE, (1, count), device=device)
+        return network.prompt(ids, torch.tensor([count], device=device))
+
+    plain = [read(count) for count in (2, 4, 3)]
+    fixed = network.join([pytree.clone(state) for state in plain])
+    for n in range(12):
+        last = torch.randint(0, SIZE, (len(plain),), device=device)
+        got, fixed = steps(last, fixed)
+        for row in range(len(plain)):
+            want, plain[row] = CausalNetwork.step(network, last[row : row + 1], plain[row])
+            torch.testing.assert_close(got[row : row + 1], want, rtol=1e-4, atol=1e-4)
+        if n % 3 == 1:  # the last row takes the place of the first
+            order = [len(plain) - 1, *range(1, len(plain) - 1)]
+            fixed = network.take(fixed, torch.tensor(order, device=device))
+            plain = [plain[row] for row in order]
+        if n % 3 == 2 or n == 4:
+            plain.append(read(n))
+            fixed = network.join([fixed, pytree.clone(plain[-1])])
+    assert {step.rows for step in steps.captured} == {4}
+    assert len(steps.captured) == 2  # of 8 slots and of 16
+
+
 @torch.no_grad()
 def test_graph_steps_keep_two_generations_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """What one has read is not written over while it goes on; when it is done with, its place is used again."""

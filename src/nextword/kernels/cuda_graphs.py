@@ -68,17 +68,21 @@ class CapturedStep:
         return self.held is None or self.held() is None
 
     def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
+        count = len(last)
         if not self.owns(state):
             self._copy_in(state)
-        self.last.copy_(last)
+        elif self.held is None or self.held() is not state["length"]:  # rows have come or gone
+            self.cache["length"][:count].copy_(state["length"])
+        self.cache["length"][count:].zero_()  # rows that nobody has: they write to their first slot
+        self.last[:count].copy_(last)
         if self.last.is_cuda:
             self._replay()
         else:
             self.log_probs = self.work()
         assert self.log_probs is not None
-        length = self.cache["length"].view(-1)
+        length = self.cache["length"][:count]
         self.held = weakref.ref(length)
-        return self.log_probs.clone(), {
+        return self.log_probs[:count].clone(), {
             **self.cache,
             "length": length,
             "most": state["most"] + 1,
@@ -111,7 +115,7 @@ class CapturedStep:
 
     def _copy_in(self, state: State) -> None:
         most = state["most"]
-        self.cache["length"].copy_(state["length"])
+        self.cache["length"][: len(state["length"])].copy_(state["length"])
         self.cache["ids"][:, :most].copy_(state["ids"][: self.rows, :most])
         for ours, theirs in zip(self.cache["layers"], state["layers"], strict=True):
             for to, t in zip(ours, theirs, strict=True):
@@ -153,7 +157,8 @@ class GraphSteps:
         return bool(state["layers"]) and 0 < state["most"] < self.network.window
 
     def __call__(self, last: Tensor, state: State) -> tuple[Tensor, State]:
-        step = self._step(len(last), state)
+        # A state has room for more rows if some have come or gone: the same graph serves those that come and go next
+        step = self._step(len(state["ids"]), state)
         self.captured = [*(other for other in self.captured if other is not step), step][-GRAPHS:]
         return step(last, state)
 
