@@ -46,7 +46,18 @@ from nextword.core.errors import (
     explain_write_errors,
     is_out_of_memory,
 )
-from nextword.core.io import MAX_JSON_BYTES, check_json, forget, open_file, parse_json, read_json, remembered, to_json
+from nextword.core.io import (
+    MAX_JSON_BYTES,
+    check_json,
+    forget,
+    open_file,
+    parse_json,
+    path_exists,
+    read_json,
+    remembered,
+    to_json,
+    user_path,
+)
 from nextword.core.named_models import STARTERS, is_model_name, starter_folder
 from nextword.core.scratch import PREFIX, remove_leftovers, scratch_folder
 from nextword.recipe import Recipe, load_recipe, recipe_toml
@@ -140,6 +151,7 @@ class RunFolder:
         """Raise an error if the folder is not empty: nothing is ever overwritten. Scratch of a kill does not count."""
         path = Path(path)
         _require_utf8(path)
+        user_path(path)  # raises if no folder can have this name
         if path.exists() and (not path.is_dir() or any(not _is_hidden_own(file) for file in path.iterdir())):
             content = "another run" if (path / "manifest.json").is_file() else "other files"
             raise RunError(
@@ -151,8 +163,8 @@ class RunFolder:
     def open(cls, path: str | Path) -> RunFolder:
         run = cls(_installed_folder(str(path)), str(path)) if is_model_name(path) else cls(path)
         _require_utf8(run.path)
-        if not run.path.is_dir():
-            if run.path.is_file():
+        if not (path_exists(run.path) and run.path.is_dir()):
+            if path_exists(run.path):
                 problem = f"{run.path} is a file, not a run folder. A model of another program must be converted first"
                 raise MissingFile(f"{problem}: nextword convert {run.path} RUN", path=run.path)
             raise MissingFile(f"There is no run folder {run.path}. `nextword runs` lists all runs here.", path=run.path)
@@ -416,7 +428,7 @@ class RunFolder:
 
 def is_run(path: str | Path) -> bool:
     """Whether this is the path of a run folder, or the name of an installed model."""
-    return is_model_name(path) or (Path(path) / "manifest.json").is_file()
+    return is_model_name(path) or (path_exists(path) and (Path(path) / "manifest.json").is_file())
 
 
 def _installed_folder(name: str) -> Path:

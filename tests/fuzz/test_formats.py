@@ -19,6 +19,8 @@ KEPT = {  # seeds that failed once
     "json-lines": (100098, 100535),
     "questions": (100032, 100216),
     "recipes": (100343, 100539, 100921, 100973, 100976),
+    "run/gpt2": (300122,),
+    "run/seq2seq": (300325,),
     "run/tagger": (11,),
     "state": (100004, 100310, 100352),
     "tables": (100465,),

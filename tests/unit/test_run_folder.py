@@ -21,7 +21,7 @@ from nextword import run_folder as checkpoint
 from nextword.core.errors import CannotWrite, MissingFile, RunError
 from nextword.core.scratch import PREFIX
 from nextword.recipe import parse_recipe
-from nextword.run_folder import FORMAT, RunFolder, checksum
+from nextword.run_folder import FORMAT, RunFolder, checksum, is_run
 from tests.support.small_job import BYTES
 
 TABLES = {
@@ -401,6 +401,14 @@ def test_a_manifest_without_sense_is_refused(content: bytes, run: RunFolder) -> 
     (run.path / "manifest.json").write_bytes(content)
     with pytest.raises(RunError, match=r"manifest\.json"):
         RunFolder.open(run.path)
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a/" * 3000 + "b"])
+def test_name_that_no_folder_can_have_is_a_missing_file(name: str) -> None:
+    assert not is_run(name)
+    for use in (RunFolder.open, RunFolder.refuse_if_taken):
+        with pytest.raises(MissingFile):
+            use(name)
 
 
 def test_two_processes_cannot_create_one_run(tmp_path: Path) -> None:

