@@ -28,6 +28,7 @@ from torch import Tensor
 State = dict[str, Any]
 KeyValues = tuple[Tensor, Tensor]  # each (B, H, S, K)
 LEAST = 64  # slots of the smallest cache
+SPARE = 8  # a cache of so many times the rows that are left gives its memory back
 
 
 # ------------------------------------------------------------------------------------------------ decoder-only networks
@@ -162,7 +163,8 @@ def take(state: State, rows: Tensor) -> State:
     for t, axis in _tensors(state) if len(moved) else ():
         used = t.narrow(axis, 0, min(state["most"], t.shape[axis]))
         used.index_copy_(0, moved, used.index_select(0, rows[moved]))
-    return _with_most({**state, "length": state["length"][rows]})
+    state = _with_most({**state, "length": state["length"][rows]})
+    return state if SPARE * len(rows) > len(state["ids"]) else _with_room(state, len(rows))
 
 
 def join(states: Sequence[State], window: int) -> State:
@@ -173,27 +175,41 @@ def join(states: Sequence[State], window: int) -> State:
     lengths = torch.cat([state["length"] for state in states])
     if like is None or not most:  # nothing has been read
         return empty(total, lengths.device)
-    first = states[0]
-    done = counts[0]
+    first, at = states[0], counts[0]
     if not first["layers"] or first["ids"].shape[0] < total or first["ids"].shape[1] < most:
-        rows = 1 << (total - 1).bit_length()
-        slots = min(max(2 * most, LEAST), max(window, most))
-        first = {
-            "ids": like["ids"].new_zeros(rows, slots),
-            "layers": tuple(
-                (k.new_zeros(rows, k.shape[1], slots, k.shape[3]), v.new_zeros(rows, v.shape[1], slots, v.shape[3]))
-                for k, v in like["layers"]
-            ),
-        }
-        done = 0
-    at = 0
-    for state, count in zip(states, counts, strict=True):
-        if at >= done and state["layers"]:
-            for (to, axis), (t, _) in zip(_tensors(first), _tensors(state), strict=True):
-                slots = min(state["most"], t.shape[axis])
-                to[at : at + count].narrow(axis, 0, slots).copy_(t[:count].narrow(axis, 0, slots))
+        first, at = _make_room(like, total, most, window), 0
+    for state, count in zip(states if not at else states[1:], counts if not at else counts[1:], strict=True):
+        if state["layers"]:
+            _copy_rows(state, first, count, at)
         at += count
     return _with_most({**states[0], "ids": first["ids"], "layers": first["layers"], "length": lengths, "most": most})
+
+
+def _make_room(like: State, rows: int, slots: int, window: int) -> State:
+    """Empty ids and layers of this form, with room for rows and slots, and for some more."""
+    rows, slots = 1 << (rows - 1).bit_length(), min(max(2 * slots, LEAST), max(window, slots))
+
+    def room(t: Tensor) -> Tensor:
+        return t.new_zeros(rows, t.shape[1], slots, t.shape[3])
+
+    layers = tuple((room(k), room(v)) for k, v in like["layers"])
+    return {"ids": like["ids"].new_zeros(rows, slots), "layers": layers}
+
+
+def _with_room(state: State, rows: int) -> State:
+    """The state in a smaller cache."""
+    if not rows or not state["layers"]:
+        return state
+    room = _make_room(state, rows, state["most"], state["ids"].shape[1])
+    _copy_rows(state, room, rows, 0)
+    return {**state, **room}
+
+
+def _copy_rows(state: State, to: State, count: int, at: int) -> None:
+    """Copy the first rows of a state to the rows of another from `at` on."""
+    for (new, axis), (t, _) in zip(_tensors(to), _tensors(state), strict=True):
+        slots = min(state["most"], t.shape[axis])
+        new[at : at + count].narrow(axis, 0, slots).copy_(t[:count].narrow(axis, 0, slots))
 
 
 def replace_rows(state: State, rows: Tensor, new: State) -> State:

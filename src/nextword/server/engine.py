@@ -578,7 +578,8 @@ class Engine:
         else:
             reading.last, reading.state = self._score_chunk(reading, ids)
         reading.at += len(part)
-        self.prefixes.add(reading.ids[: reading.at - 1], reading.state)
+        if model.network.can_join:
+            self.prefixes.add(reading.ids[: reading.at - 1], reading.state)
         return len(part)
 
     @torch.no_grad()
@@ -616,7 +617,10 @@ class Engine:
             reader.handle.put(PromptScores(tuple(reading.scores)))
         if self._is_over_before_it_starts(reader):
             return
-        batch = _Batch(self.model.network, [reader], reading.last, reading.state)
+        try:
+            batch = _Batch(self.model.network, [reader], reading.last, reading.state)
+        except Exception as error:
+            return self._fail(reader, error)
         self._advance(batch)  # its first token does not wait for the others
         if not batch.rows:
             return

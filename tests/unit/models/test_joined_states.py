@@ -116,3 +116,18 @@ def test_row_that_joins_where_there_is_room_moves_no_other() -> None:
     state = network.join([state, read(network, [8])])
     assert state["layers"][0][0].data_ptr() == place
     assert state["length"].tolist() == [2, 3, 1, 1]
+
+
+@torch.no_grad()
+def test_memory_of_rows_that_left_is_given_back() -> None:
+    network = build("gpt2")
+    state = network.join([read(network, [i, 1, 2]) for i in range(20)])
+    assert len(state["ids"]) == 32
+    state = network.take(state, torch.tensor([7, 3, 9, 1, 2]))
+    assert len(state["ids"]) == 32
+    state = network.take(state, torch.tensor([1, 0, 4]))
+    assert len(state["ids"]) == len(state["layers"][0][0]) == 4
+    log_probs, _ = network.step(torch.tensor([5, 5, 5]), state)
+    for row, i in enumerate((3, 7, 2)):
+        expected, _ = network.step(torch.tensor([5]), read(network, [i, 1, 2]))
+        torch.testing.assert_close(log_probs[row], expected[0], atol=1e-5, rtol=0)
