@@ -239,8 +239,9 @@ def explain_write_errors(folder: str | Path, ending: str = ", then run the comma
     except NextwordError:
         raise
     except UnicodeEncodeError as problem:
-        part = problem.object[max(0, problem.start - 20) : problem.end + 20]
-        message = f"Cannot write to {folder}: {part!r} has a name that is not valid UTF-8. Rename the file."
+        before, after = problem.object[: problem.start], problem.object[problem.start :]
+        part = re.split(r"[\"'\n]", before)[-1][-100:] + re.split(r"[\"'\n]", after)[0][:100]  # within quotes
+        message = f"Cannot write to {folder}: {part} has a name that is not valid UTF-8. Rename the file."
         raise CannotWrite(message, path=folder) from problem
     except Exception as problem:
         quoted = _QUOTED_CODE.search(str(problem))  # libraries wrap an OSError in errors of their own
