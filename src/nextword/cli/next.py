@@ -38,8 +38,8 @@ def next_command(
       nextword next runs/lstm-tiny "In the beginning God created the"
       nextword next runs/bert-tiny "The ___ is returned by the ___."
       nextword next runs/glm-tiny "The ___ is returned by the ___."
-      nextword next runs/lstm-tiny "In the beginning God created the" --explain saliency
-      nextword next runs/gpt2-tiny "In the beginning God created the" --explain attention --html attention.html
+      nextword next runs/lstm-tiny "In the beginning" --explain saliency
+      nextword next runs/gpt2-tiny "In the beginning" --explain attention --html a.html
 
     A model that generates spans (GLM, T5) may fill a blank with several words; the others use one.
     """

@@ -87,6 +87,20 @@ def align_part(tokenizer: Tokenizer, text: str, first: bool = False) -> Encoding
     return Encoding(encoding.ids[is_part], spans, encoding.words[is_part])
 
 
+def with_end(encoding: Encoding, text: str, end: int, stripped: bool = False) -> Encoding:
+    """The tokens of a text, and after them the one that ends it, which has no bytes.
+
+    `stripped`: the spaces before the text were not encoded.
+    """
+    offset, last = len(text) - len(text.lstrip(" ")) if stripped else 0, len(text.encode())
+    word = int(encoding.words[-1]) if len(encoding) else 0
+    return Encoding(
+        np.append(encoding.ids, end),
+        np.concatenate([encoding.spans.reshape(-1, 2) + offset, [[last, last]]]),
+        np.append(encoding.words, word),
+    )
+
+
 def join_parts(parts: Sequence[str], blanks: Sequence[str]) -> str:
     """Join the parts of a text with fillings between them."""
     return parts[0] + "".join(blank + part for blank, part in zip(blanks, parts[1:], strict=True))

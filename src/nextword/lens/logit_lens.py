@@ -14,7 +14,7 @@ final answer appears is the finding. The surprisal of the actual token by layer 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import torch
@@ -24,7 +24,7 @@ from nextword.generation.infilling import BLANK
 from nextword.html.formatting import escape
 from nextword.html.page import html_table
 from nextword.lens.result import LensResult, Token, TokenNames, label, run_name, show_piece
-from nextword.lens.surprisal import Alternative, explain_rows, require_source, top_tokens
+from nextword.lens.surprisal import Alternative, explain_rows, fills_blank, require_source, top_tokens
 from nextword.lm.base import TextModel
 
 NOTE = """<p class="note">Each cell has the likeliest token and its probability; the heading is the actual token.</p>"""
@@ -106,6 +106,7 @@ def predict_by_layer(model: TextModel, text: str, source: str | None = None, k: 
     require_source(model, source)
     names = TokenNames(model)
     positions: list[Position] = []
+    is_filling = fills_blank(model, source)
     has_blank = BLANK in text and "fill" in model.can and "generate" not in model.can
 
     def distributions(layers: list[Tensor]) -> Iterator[Tensor]:
@@ -116,10 +117,15 @@ def predict_by_layer(model: TextModel, text: str, source: str | None = None, k: 
 
     with torch.no_grad():
         if not has_blank:
-            encoding = model.scored_tokens(text, source or "")
+            blocks: Iterable[list[Tensor]]
+            if is_filling:
+                encoding, filling = model.filling_layers(source or "", text)
+                blocks = [filling]
+            else:
+                encoding, blocks = model.scored_tokens(text, source or ""), model.token_layers(text, source or "")
             tokens = names.tokens(text, encoding.ids, encoding.spans)
             ids = network.predicted_ids(torch.from_numpy(encoding.ids).long())
-            for block in model.token_layers(text, source or ""):
+            for block in blocks:
                 for layers in zip(*(layer.split(MAX_ROWS) for layer in block), strict=True):
                     at = slice(len(positions), len(positions) + len(layers[-1]))
                     by_layer = (
@@ -128,7 +134,7 @@ def predict_by_layer(model: TextModel, text: str, source: str | None = None, k: 
                     for column in zip(*by_layer, strict=True):
                         said = [LayerPrediction(i, e.entropy, e.top, e.nats, e.rank) for i, e in enumerate(column)]
                         positions.append(Position(column[0].token, tuple(said)))
-        if has_blank or ("generate" in model.can and not model.is_seq2seq):
+        if has_blank or ("generate" in model.can and not model.is_seq2seq and not is_filling):
             left, _, right = text.partition(BLANK) if has_blank else ((source or "") + text, "", "")
             said = []
             for i, log_p in enumerate(distributions(model.next_layers(left, right))):

@@ -13,6 +13,7 @@ the tokens is what `model.score(text)` returns.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -99,24 +100,34 @@ class TextExplanation(LensResult):
 def explain_text(model: TextModel, text: str, source: str | None = None, k: int = 5) -> TextExplanation:
     """Surprisal, rank, entropy and the k likeliest alternatives of every token of a text.
 
-    source   what a sequence-to-sequence model translates; for any other model, text that precedes and is not scored
+    source   what a sequence-to-sequence model translates; a text with one blank `___`, which `text` fills, for a model
+             that fills blanks of any length (GLM, T5); for any other model, text that precedes and is not scored
     """
     require_source(model, source)
     if k < 0:
         raise invalid("k", k, "must be 0 or more.")
-    given = source or ""
-    encoding = model.scored_tokens(text, given)
     names = TokenNames(model)
+    if fills_blank(model, source):
+        encoding, layers = model.filling_layers(source or "", text)
+        with torch.no_grad():
+            blocks: Iterable[Tensor] = [model.network.readout.log_probs(layers[-1]).float()]
+    else:
+        encoding, blocks = model.scored_tokens(text, source or ""), model.token_log_probs(text, source or "")
     tokens = names.tokens(text, encoding.ids, encoding.spans)
     ids = model.network.predicted_ids(torch.from_numpy(encoding.ids.astype(np.int64)))
     explained: list[TokenExplanation] = []
-    for log_p in model.token_log_probs(text, given):
+    for log_p in blocks:
         at = len(explained)
         explained += explain_rows(names, tokens[at : at + len(log_p)], ids[at : at + len(log_p)], log_p, k)
     nats = math.fsum(token.nats for token in explained)
     size = len(text.encode())
     bits_per_byte = nats / math.log(2) / size if model.tokenizer.lossless and size else None
     return TextExplanation(run_name(model), model.kind, text, source, nats, bits_per_byte, tuple(explained))
+
+
+def fills_blank(model: TextModel, source: str | None) -> bool:
+    """Whether a text is to be explained as what fills the blank of its source."""
+    return source is not None and model.can_infill and model.count_blanks(source) == 1
 
 
 def explain_rows(

@@ -6,7 +6,7 @@
     next        next, next_layers                                causal and masked language models
     fill        fill                                             models that see both sides
     generate    generate, generate_many, n_best, n_best_many     causal and sequence-to-sequence models
-    infill      infill, infill_many                              GLM, T5: blanks of any length
+    infill      infill, infill_many, filling_layers              GLM, T5: blanks of any length
     embed       embed, embed_words                               all networks with vectors inside
     predict     predict                                          fine-tuned runs
 
@@ -68,7 +68,7 @@ METHODS = {  # method → its ability
     **dict.fromkeys(("score", "score_many", "token_nats", "stream_nats", "windowed_nats"), "score"),
     **dict.fromkeys(("scored_tokens", "token_layers", "token_log_probs"), "score"),
     **dict.fromkeys(("generate", "generate_many", "n_best", "n_best_many"), "generate"),
-    **dict.fromkeys(("infill", "infill_many"), "infill"),
+    **dict.fromkeys(("infill", "infill_many", "filling_layers"), "infill"),
     **dict.fromkeys(("embed", "embed_words"), "embed"),
     "next_layers": "next",
     **{name: name for name in ("next", "fill", "nearest", "predict")},
@@ -354,6 +354,10 @@ class TextModel:
     def infill_many(
         self, texts: Sequence[str], decoding: Decoding = Greedy(), stop: Stop = Stop(), n: int = 1
     ) -> list[list[Filled]]:
+        raise self.unsupported("infill")
+
+    def filling_layers(self, text: str, filling: str) -> tuple[Encoding, list[Tensor]]:
+        """The tokens of a filling of the text's only blank, with its end, and every layer where each is predicted."""
         raise self.unsupported("infill")
 
     # -------------------------------------------------------------------------------------------- generate

@@ -21,7 +21,18 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import InvalidSetting, invalid
-from nextword.core.types import EXACT, Decoding, Greedy, Guess, Inputs, Prediction, Score, Stop, require_number
+from nextword.core.types import (
+    EXACT,
+    Decoding,
+    Encoding,
+    Greedy,
+    Guess,
+    Inputs,
+    Prediction,
+    Score,
+    Stop,
+    require_number,
+)
 from nextword.generation.beam_search import Hypothesis
 from nextword.generation.infilling import (
     BLANK,
@@ -31,6 +42,7 @@ from nextword.generation.infilling import (
     Filled,
     TextWithBlanks,
     WordPieces,
+    align_part,
     check_infilling,
     crop_context,
     encode_part,
@@ -42,6 +54,7 @@ from nextword.generation.infilling import (
     likeliest_words,
     split_pieces,
     unwritable_ids,
+    with_end,
 )
 from nextword.lm.base import TextModel
 from nextword.lm.embedding import BATCH_TOKENS, frame_ids
@@ -206,6 +219,22 @@ class BlankFillingMixin(TextModel):
             )
             for cost, row, pieces in zip(nats, rows, texts, strict=True)
         ]
+
+    @torch.no_grad()
+    def filling_layers(self, text: str, filling: str) -> tuple[Encoding, list[Tensor]]:
+        parts, masks = self._split_at_blanks(text)
+        if len(masks) != 1:
+            raise invalid("text", text[:40], "must have one blank.")
+        encoded, marks = self._encode_blanks(parts, masks), self.network.pieces
+        tokens = with_end(
+            align_part(self.tokenizer, filling.strip(" "), first=not parts[0]), filling, marks.end, stripped=True
+        )
+        (place,), size = encoded.places, len(encoded.ids)
+        read = [*encoded.ids, marks.begin, *tokens.ids[:-1].tolist()]
+        positions = [(i, 0) for i in range(size)] + [(place, i + 1) for i in range(len(tokens))]
+        ids, where = (torch.tensor([rows], device=self.device) for rows in (read, positions))
+        inputs = Inputs(ids, positions=where)
+        return tokens, [layer[0, size:] for layer in self.network.hidden(inputs, None)[0]]
 
     def cloze(self, text: str, answers: Mapping[str, str] | Sequence[str]) -> Prediction:
         """The label whose answer fits best into the blank; p(label) = p(answer) / Σ p(answers).

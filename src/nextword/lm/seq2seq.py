@@ -41,6 +41,7 @@ from nextword.generation.infilling import (
     Filled,
     SentinelDecoder,
     WordPieces,
+    align_part,
     check_infilling,
     encode_part,
     follows_letter,
@@ -48,6 +49,7 @@ from nextword.generation.infilling import (
     join_parts,
     split_spans,
     unwritable_ids,
+    with_end,
 )
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
@@ -131,13 +133,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         return nats
 
     def scored_tokens(self, text: str, given: str = "") -> Encoding:
-        encoding, end = self.tokenizer.encode(text), len(text.encode())
-        word = int(encoding.words[-1]) if len(encoding) else 0
-        return Encoding(
-            np.append(encoding.ids, self.end),
-            np.concatenate([encoding.spans.reshape(-1, 2), [[end, end]]]),
-            np.append(encoding.words, word),
-        )
+        return with_end(self.tokenizer.encode(text), text, self.end)
 
     @torch.no_grad()
     def token_layers(self, text: str, given: str = "") -> Iterator[list[Tensor]]:
@@ -273,6 +269,18 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
             self._make_score(text, total - own, len(ids) + 1)
             for total, own, ids, text in zip(nats, sentinel_nats, spans, fillings, strict=True)
         ]
+
+    @torch.no_grad()
+    def filling_layers(self, text: str, filling: str) -> tuple[Encoding, list[Tensor]]:
+        parts = self._split_at_blanks(text)
+        if len(parts) != 2:
+            raise invalid("text", text[:40], "must have one blank.")
+        self._refuse_sentinels([filling])
+        first, second = self.sentinels[:2]
+        tokens = with_end(align_part(self.tokenizer, filling.strip(" ")), filling, second, stripped=True)
+        last, state = self._read_prompts([self._encode_with_sentinels(parts)])
+        inputs = torch.tensor([[int(last[0]), first, *tokens.ids[:-1].tolist()]], device=last.device)
+        return tokens, [layer[0, 1:] for layer in self.network.hidden(Inputs(inputs), state)[0]]
 
     @cached_property
     def _word_pieces(self) -> WordPieces:

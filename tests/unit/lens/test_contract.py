@@ -144,6 +144,27 @@ def test_surprisal_of_backward_model_is_in_the_order_of_the_text() -> None:
         lens.explain_text(model, text, "before")
 
 
+@pytest.mark.parametrize("slug", ["glm", "t5"])
+@pytest.mark.parametrize("filling", ["sat by", " lay", "a", "naïve 東京 "])
+def test_surprisal_of_a_filling_sums_to_its_score(slug: str, filling: str) -> None:
+    """A model that fills blanks of any length is given the text around the blank."""
+    model: Any = make_model(slug)
+    source = "the cat ___ the door"
+    explained = lens.explain_text(model, filling, source)
+    if slug == "glm":
+        (score,) = model.score_blanks(source, [filling])
+    else:
+        (score,) = model.score_fillings([("the cat ", " the door")], [filling.strip(" ")])
+    assert explained.nats == pytest.approx(score.nats, rel=1e-5)
+    assert len(explained.tokens) == score.tokens
+    raw = filling.encode()
+    spelled = b"".join(raw[t.token.start : t.token.end] for t in explained.tokens)
+    assert spelled.replace(b" ", b"") == raw.replace(b" ", b"")  # spans of a lossy tokenizer leave spaces out
+    layers = lens.predict_by_layer(model, filling, source)
+    last = [position.layers[-1].nats for position in layers.positions]
+    assert last == pytest.approx([token.nats for token in explained.tokens], rel=1e-4, abs=1e-4)
+
+
 def test_source_is_required_by_conditional_models_only() -> None:
     with pytest.raises(InvalidSetting) as caught:
         lens.explain_text(make_model("t5"), "the cat")
