@@ -12,7 +12,7 @@ UV := uv==0.13.8
 COMPILE = build/lock/bin/uv pip compile --quiet $(UPGRADE) --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url \
 	--no-emit-find-links --custom-compile-command "make lock"
 
-.PHONY: setup setup-dev lock demo test fuzz kill lint format bench clean
+.PHONY: setup setup-dev lock demo test fuzz fuzz-server kill lint format bench clean
 
 setup: $(VENV)/.installed
 setup-dev: $(VENV)/.installed-dev
@@ -54,6 +54,10 @@ test: setup-dev
 # Damaged files of every format, and training that is killed: minutes. `make test` runs a few of each.
 fuzz: setup-dev
 	$(BIN)/python -m tests.fuzz --cases $(or $(N),1000) $(ARGS)
+
+# Requests that the server's schema allows and forbids, and damaged ones: minutes.
+fuzz-server: setup-dev
+	$(BIN)/python -m tests.fuzz.server --cases $(or $(N),4500) $(ARGS)
 
 kill: setup-dev
 	rm -rf build/kill

@@ -17,6 +17,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
+from starlette.responses import PlainTextResponse
 
 from nextword import __version__
 from nextword.core.errors import CannotWrite, describe_os_error, in_command_line
@@ -40,7 +41,7 @@ DESCRIPTION = (
 router = APIRouter(route_class=JsonRoute, tags=["server"])
 
 
-@router.get("/health", summary="Is the server ready?")
+@router.get("/health", summary="Is the server ready?", responses={503: {"description": "Not ready."}})
 async def health(service: ServiceOf) -> Response:
     """200 and "ok", or 503 while the only model is loaded and while the server shuts down."""
     return Reply({"status": service.status}, 200 if service.status == "ok" else 503)
@@ -52,10 +53,10 @@ async def version() -> Response:
     return Reply({"version": __version__})
 
 
-@router.get("/metrics", summary="Numbers for Prometheus")
+@router.get("/metrics", summary="Numbers for Prometheus", response_class=PlainTextResponse)
 async def metrics(service: ServiceOf) -> Response:
     """Requests, times, queues, tokens and caches, in the text format of Prometheus."""
-    return Response(service.metrics.text(), media_type="text/plain; version=0.0.4")
+    return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
 def create_app(service: Service, access: Access) -> FastAPI:
@@ -153,6 +154,7 @@ def make_server(app: FastAPI, drain_seconds: int = DRAIN_SECONDS) -> Server:
         ws="none",
         lifespan="on",
         log_config=None,
+        log_level="error",  # strangers could fill the log with warnings
         access_log=False,
         proxy_headers=False,
         server_header=False,

@@ -19,7 +19,7 @@ from nextword.generation.infilling import BLANK, Filled
 from nextword.lm.base import Candidate, TextModel
 from nextword.lm.generation_mixin import GenerationMixin
 from nextword.lm.seq2seq import Seq2SeqLM
-from nextword.server.replies import EventStream, JsonRoute, ServiceOf, reply
+from nextword.server.replies import STREAMS, EventStream, JsonRoute, ServiceOf, reply
 from nextword.server.requests import Finished, GenerationRequest, TokenEvent
 from nextword.server.schema import (
     MAX_BEAM_TOKENS,
@@ -127,7 +127,7 @@ def _guess_rows(blanks: Sequence[Sequence[Guess]]) -> list[list[Object]]:
 # ------------------------------------------------------------------------------------------------ generate
 
 
-@router.post("/generate", summary="Write text")
+@router.post("/generate", summary="Write text", responses=STREAMS)
 async def generate(service: ServiceOf, request: Request, body: GenerateBody) -> Response:
     """Continue a prompt, generate from a source, or fill the blanks of a text, as `nextword generate` does. A list of
     prompts gives a list, `generations`; prompt i is sampled with seed + i."""

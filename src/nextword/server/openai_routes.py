@@ -30,7 +30,7 @@ from nextword.evaluation.seq2seq import max_target_length
 from nextword.lm.base import TextModel
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.server.chat import ChatTemplate
-from nextword.server.replies import EventStream, JsonRoute, ServiceOf, reply
+from nextword.server.replies import STREAMS, EventStream, JsonRoute, ServiceOf, reply
 from nextword.server.requests import Finished, GenerationRequest, PromptScores, TokenEvent, Top
 from nextword.server.schema import (
     MAX_BEAM_TOKENS,
@@ -180,7 +180,7 @@ def _encode_vector(vector: np.ndarray, format: str) -> list[float] | str:
 # ------------------------------------------------------------------------------------------------ completions
 
 
-@router.post("/v1/completions", summary="Continue texts")
+@router.post("/v1/completions", summary="Continue texts", responses=STREAMS)
 async def completions(service: ServiceOf, request: Request, body: CompletionBody) -> Response:
     """Continue each prompt. With `echo` and `logprobs`, the log p of the prompt's own tokens; with `max_tokens` 0,
     nothing else. With `suffix`, insert text before it. Sequence-to-sequence models generate from the prompt as their
@@ -608,7 +608,7 @@ def _insert(lm: TextModel, prompt: str, suffix: str, body: CompletionBody, stop:
 # ------------------------------------------------------------------------------------------------ chat
 
 
-@chat_router.post("/v1/chat/completions", summary="Answer messages")
+@chat_router.post("/v1/chat/completions", summary="Answer messages", responses=STREAMS)
 async def chat_completions(service: ServiceOf, request: Request, body: ChatBody) -> Response:
     """Continue a conversation that the chat template (`nextword serve --chat`) has turned into a text. For
     sequence-to-sequence models, the last message of the user is the source."""

@@ -50,19 +50,18 @@ def policy_of(page: str) -> str:
 def _route(path: str, method: str, operation: Schema, api: Schema) -> str:
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema")
     fields = list(_fields(_resolve(content, api), api)) if content else []
-    fields += [
-        _field(each["name"], each["schema"], each.get("required", False), api) for each in _parameters(operation)
-    ]
+    for each in operation.get("parameters", ()):
+        fields.append(_field(each["name"], each["schema"], each.get("required", False), api))
     rows = "".join(
-        f'<tr><th scope="row">{escape(name)}</th><td>{escape(kind)}</td><td>{escape(default)}</td>'
-        f'<td class="config">{_text(text)}</td></tr>'
-        for name, kind, default, text in fields
+        f'<tr><th scope="row">{escape(name)}</th>'
+        f'<td class="config">{_text(text)}<small>{escape(facts)}</small></td></tr>'
+        for name, facts, text in fields
     )
     caption = escape(f"Fields of {method.upper()} {path}")
     table = (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{caption}"><table><caption>{caption}</caption>'
-        '<thead><tr><th scope="col">field</th><th scope="col">type</th><th scope="col">default</th>'
-        f'<th scope="col">meaning</th></tr></thead><tbody>{rows}</tbody></table></div>'
+        '<thead><tr><th scope="col">field</th><th scope="col">meaning</th></tr></thead>'
+        f"<tbody>{rows}</tbody></table></div>"
         if rows
         else ""
     )
@@ -70,20 +69,20 @@ def _route(path: str, method: str, operation: Schema, api: Schema) -> str:
     return f"<h3>{escape(title)}</h3><p>{_text(operation.get('description', ''))}</p>{table}"
 
 
-def _parameters(operation: Schema) -> Iterator[Schema]:
-    yield from operation.get("parameters", ())
-
-
-def _fields(schema: Schema, api: Schema) -> Iterator[tuple[str, str, str, str]]:
+def _fields(schema: Schema, api: Schema) -> Iterator[tuple[str, str, str]]:
     required = schema.get("required", ())
     for name, field in schema.get("properties", {}).items():
         yield _field(name, field, name in required, api)
 
 
-def _field(name: str, field: Schema, is_required: bool, api: Schema) -> tuple[str, str, str, str]:
-    """Name, type, default and meaning."""
-    default = "required" if is_required else to_json(field["default"]) if "default" in field else ""
-    return name, _type(field, api), default if default != "null" else "", str(field.get("description", ""))
+def _field(name: str, field: Schema, is_required: bool, api: Schema) -> tuple[str, str, str]:
+    """Name; type and default; meaning."""
+    facts = _type(field, api)
+    if is_required:
+        facts += ", required"
+    elif field.get("default") is not None:
+        facts += f", default {to_json(field['default'])}"
+    return name, facts, str(field.get("description", ""))
 
 
 def _type(schema: Schema, api: Schema) -> str:

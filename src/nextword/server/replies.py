@@ -92,6 +92,11 @@ def explain_validation(error: RequestValidationError) -> Refusal:
     return Refusal(400, "; ".join(shown) + ".", code="invalid_value", param=next(iter(problems), None))
 
 
+STREAMS: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/event-stream": {}}, "description": "The answer; with stream, server-sent events."}
+}
+
+
 class EventStream(Response):
     """Server-sent events: JSON objects, then [DONE]. An error on the way is one of the objects.
 
