@@ -196,7 +196,8 @@ def test_file_size_limit_is_an_error_and_the_run_resumes(
 
 
 def test_memory_limit_is_an_error_and_the_run_resumes(text: Path, tmp_path: Path, cli: Cli) -> None:
-    changes = ("phase.0.batches={kind='rows', rows=1000, length=20}", "phase.0.steps=1", "phase.0.validate_every=1")
+    batches = "phase.0.batches={kind='rows', rows=1000, length=20}"  # 80 MB for one step
+    changes = (batches, "model.width=256", "phase.0.steps=1", "phase.0.validate_every=1")
     words = ("train", "lstm/tiny", "--data", text, *QUICK, *(w for c in changes for w in ("--set", c)), "--quiet")
     cli(*words, "--out", tmp_path / "straight")
     run = tmp_path / "run"

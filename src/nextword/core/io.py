@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import bz2
+import errno
 import gzip
 import io
 import json
@@ -31,7 +32,15 @@ from pathlib import Path
 from types import UnionType
 from typing import IO, Any, BinaryIO, cast, get_args
 
-from nextword.core.errors import DataError, InvalidSetting, MissingDependency, MissingFile, NextwordError, bad_data
+from nextword.core.errors import (
+    DataError,
+    InvalidSetting,
+    MissingDependency,
+    MissingFile,
+    NextwordError,
+    bad_data,
+    describe_os_error,
+)
 from nextword.core.scratch import scratch_folder
 
 # ------------------------------------------------------------------------------------------------ files
@@ -155,8 +164,8 @@ def user_path(name: str | Path) -> Path:
         path = Path(name).expanduser()
         path.exists()
     except (OSError, RuntimeError) as error:  # RuntimeError: ~ and no such user
-        problem = error.strerror if isinstance(error, OSError) else str(error)
-        raise MissingFile(f"Cannot read {str(name)[:200]}: {problem}. Check the path.", path=name) from None
+        what, remedy = describe_os_error(error) if isinstance(error, OSError) else (str(error), "Check the path")
+        raise MissingFile(f"Cannot read {str(name)[:200]}: {what}. {remedy}.", path=name) from error
     return path
 
 
@@ -164,7 +173,9 @@ def path_exists(name: str | Path) -> bool:
     """Whether this names a file or folder. A name that the system cannot have, such as a very long one, does not."""
     try:
         return user_path(name).exists()
-    except MissingFile:
+    except MissingFile as error:
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno != errno.ENAMETOOLONG:
+            raise
         return False
 
 
@@ -374,7 +385,8 @@ def read_bytes(path: Path, most: int = -1) -> bytes:
     """Read a file that is held in memory, up to `most` bytes. Raises as `open_file` does."""
     with open_file(path) as file:
         try:
-            return file.read(most)
+            is_long = 0 <= most < os.fstat(file.fileno()).st_size
+            return file.read(most) if is_long else file.read()  # read(most) would allocate as much
         except OSError as error:
             raise MissingFile(f"Cannot read {path}: {error.strerror}. Check the disk.", path=path) from None
 
