@@ -36,6 +36,7 @@ class Running:
     service: Service
     client: httpx.Client
     folders: dict[str, Path]
+    server: Server
 
     def post(self, path: str, body: object, status: int = 200, **more: Any) -> Any:
         """The JSON value that answers a JSON value."""
@@ -64,7 +65,7 @@ def run_server(folders: dict[str, Path], chat: str = "", access: Access = Access
         headers = {"authorization": f"Bearer {access.key}"} if access.key else {}
         with httpx.Client(base_url=address, timeout=60, headers=headers) as client:
             try:
-                yield Running(address, service, client, folders)
+                yield Running(address, service, client, folders, server)
             finally:
                 server.handle_exit(15, None)
                 thread.join(30)

@@ -307,6 +307,13 @@ def _is_reset(connection: socket.socket) -> bool:
     return connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
 
+def test_answers_are_sent_at_once(server: Running) -> None:
+    server.client.get("/version")
+    sockets = [each.transport.get_extra_info("socket") for each in server.server.server_state.connections]
+    assert sockets
+    assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)
+
+
 def test_what_is_no_http_is_refused(server: Running) -> None:
     for content in (b"\x16\x03\x01\x02\x00" * 20, b"\r\n\r\n\r\n\r\nnope\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n"):
         with connect(server) as connection:

@@ -64,10 +64,15 @@ class JsonRoute(APIRoute):
 class _JsonRequest(Request):
     async def json(self) -> Any:
         """The body. Two equal keys, numbers out of range and halves of surrogate pairs are mistakes, not guesses."""
+        body = await self.body()
         try:
-            return parse_json(await self.body(), "the body", remedy="Correct the request.")
+            return await get_service(self).compute(_parse, body, len(body))
         except DataError as error:
             raise HTTPException(400, str(error)) from None
+
+
+def _parse(body: bytes) -> Any:
+    return parse_json(body, "the body", remedy="Correct the request.")
 
 
 def refuse(error: Exception, service: Service) -> Response:

@@ -129,7 +129,9 @@ class Service:
         """The name of the model that a request asks for: in its path, in its body, or the only one there is."""
         name = in_path or in_body
         if in_path and in_body and in_path != in_body:
-            raise Refusal(400, f"The path names the model {in_path!r} and the body {in_body!r}.", param="model")
+            raise Refusal(
+                400, f"The path names the model {in_path[:80]!r} and the body {in_body[:80]!r}.", param="model"
+            )
         if name is None:
             if len(self.pool.names) > 1:
                 known = ", ".join(self.pool.names)
