@@ -116,8 +116,13 @@ def _finish(
         np.savez_compressed(run.path / PREDICTIONS, **predictions)  # type: ignore[arg-type]
     run.log({"event": "task", **result})
     run.seal(error_analysis.FILE, *([PREDICTIONS] if predictions else []), result=result)
+    _complete(run)
+
+
+def _complete(run: RunFolder) -> None:
+    """Write the card of a run that has its result, and remove the states: a finished run is not resumed."""
     write_card(run)
-    shutil.rmtree(run.path / "state", ignore_errors=True)  # a finished run is not resumed
+    shutil.rmtree(run.path / "state", ignore_errors=True)
 
 
 def _compare_with_baselines(
@@ -204,6 +209,16 @@ def read_result(folder: str | Path) -> dict[str, Any] | None:
     """The result of a finished run; None before its end."""
     manifest = RunFolder.open(folder).manifest
     return manifest.get("result") if manifest.get("finished") else None
+
+
+def _resume_result(folder: str | Path) -> dict[str, Any] | None:
+    """The result of a finished run, completed if a kill came just after its result; None before its end."""
+    result = read_result(folder)
+    run = RunFolder.open(folder)
+    if result is not None and run.has_state:
+        with run.lock():
+            _complete(run)
+    return result
 
 
 def read_errors(folder: str | Path) -> dict[str, Any] | None:
@@ -344,7 +359,7 @@ def run(
         if folder not in begun:
             RunFolder.refuse_if_taken(folder)
     resolved = resolve(recipe, source, data, columns, kind, scratch, changes, device)
-    results = {folder: result for folder in begun if (result := read_result(folder)) is not None}
+    results = {folder: result for folder in begun if (result := _resume_result(folder)) is not None}
     for folder in results:
         require_same(folder, with_seed(resolved.recipe, runs[folder]), resolved.data, changes)
     plan: Plan | None = None
@@ -377,7 +392,7 @@ def continue_run(
     stop: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Resume one interrupted run; a finished one is returned as it is."""
-    result = read_result(folder)
+    result = _resume_result(folder)
     if result is None:
         plan, events = resume(folder, device, stop, on_progress)
         on_plan(plan)

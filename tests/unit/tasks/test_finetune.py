@@ -15,11 +15,12 @@ from safetensors.torch import load_file
 import nextword
 from nextword import tasks as transfer
 from nextword.core.errors import InvalidSetting, NextwordError, RunError, UnknownName, Unsupported
+from nextword.core.scratch import PREFIX
 from nextword.recipe import load_recipe, recipe_names
 from nextword.run_folder import RunFolder
 from nextword.tasks import parse_task
 from nextword.tasks.classification import AveragedClassifier, Classifier
-from nextword.tasks.finetune import Outcome, averages
+from nextword.tasks.finetune import Outcome, averages, continue_run
 from nextword.tasks.heads import HEAD_FILE
 from nextword.tasks.plan import _refuse_settings_from_data, make_plan
 from nextword.tasks.text_data import read_one
@@ -178,6 +179,30 @@ def test_run_killed_after_its_last_validation_finishes(place: Path) -> None:
     valid = [line for line in RunFolder(folder).read_log() if line["event"] == "valid"]
     assert [line["step"] for line in valid] == [2, 4]
     assert transfer.read_result(folder)["dev"]["accuracy"] == valid[-1]["accuracy"]  # type: ignore[index]
+
+
+def test_run_killed_after_its_result_gets_its_card(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And what the kill left in the folder is removed."""
+
+    class Killed(BaseException):
+        pass
+
+    def kill(run: RunFolder) -> None:
+        (run.path / f"{PREFIX}left").mkdir()
+        raise Killed
+
+    folder = place / "without-card"
+    monkeypatch.setattr("nextword.tasks.finetune.write_card", kill)
+    with pytest.raises(Killed):
+        finetune(place, folder.name, changes=["phase.0.steps=2"])
+    monkeypatch.undo()
+    before = (folder / "model.safetensors").read_bytes()
+    continue_run(str(folder), device="cpu")
+    names = {path.name for path in folder.iterdir()}
+    assert "card.md" in names
+    assert "state" not in names
+    assert not any(name.startswith(PREFIX) for name in names)
+    assert (folder / "model.safetensors").read_bytes() == before
 
 
 def test_resume_refuses_other_data(place: Path, tmp_path: Path) -> None:
