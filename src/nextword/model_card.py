@@ -21,6 +21,7 @@ from nextword.run_folder import RunFolder, explain_read_errors
 from nextword.tasks import parse_task
 from nextword.tasks.baselines import describe_only_prediction, describe_verdict, table
 
+CARD = "card.md"
 NOT_EVALUATED = "Not evaluated yet: run `nextword evaluate`."
 
 
@@ -29,7 +30,7 @@ def write_card(run: RunFolder) -> None:
     with explain_read_errors(run.path / "manifest.json"):
         lines = _card(run)
     title = f"# {run.name if run.is_installed else run.path.name}"
-    run.write("card.md", show_controls("\n".join([title, "", *lines])) + "\n")  # somebody will print it
+    run.write(CARD, show_controls("\n".join([title, "", *lines])) + "\n")  # somebody will print it
 
 
 def _card(run: RunFolder) -> list[str]:

@@ -18,9 +18,10 @@ import numpy as np
 
 from nextword.core.errors import RunError
 from nextword.core.io import path_exists, read_json, replace_nonfinite, user_path
+from nextword.core.scratch import PREFIX
 from nextword.data.tables import Columns
 from nextword.metrics.intervals import confidence_interval
-from nextword.model_card import write_card
+from nextword.model_card import CARD, write_card
 from nextword.recipe import BUDGETS, Recipe, describe_differences
 from nextword.run_folder import RunFolder, explain_read_errors
 from nextword.tasks import error_analysis, parse_task, report
@@ -215,7 +216,8 @@ def _resume_result(folder: str | Path) -> dict[str, Any] | None:
     """The result of a finished run, completed if a kill came just after its result; None before its end."""
     result = read_result(folder)
     run = RunFolder.open(folder)
-    if result is not None and run.has_state:
+    is_complete = (run.path / CARD).is_file() and not run.has_state and not any(run.path.glob(f"{PREFIX}*"))
+    if result is not None and not is_complete:
         with run.lock():
             _complete(run)
     return result
