@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -227,6 +228,20 @@ def test_stream_has_the_same_content(server: Running, more: Any) -> None:
 def test_stream_without_usage_has_none(server: Running) -> None:
     chunks = server.events("/m/gpt2/v1/completions", {"prompt": PROMPT, "max_tokens": 2, "stream": True})
     assert all("usage" not in chunk and chunk["choices"] for chunk in chunks)
+
+
+def test_streams_side_by_side_are_not_mixed(server: Running, models: Models) -> None:
+    cases = [(("lstm", "ngram")[i % 2], " ".join(PROMPT.split()[: 1 + i % 5]), i, 5 + 7 * i % 40) for i in range(100)]
+
+    def ask(case: tuple[str, str, int, int]) -> str:
+        name, prompt, seed, length = case
+        body = {"prompt": prompt, "seed": seed, "max_tokens": length, "stream": True}
+        return "".join(chunk["choices"][0]["text"] for chunk in server.events(f"/m/{name}/v1/completions", body))
+
+    with ThreadPoolExecutor(32) as threads:
+        texts = list(threads.map(ask, cases))
+    for text, (name, prompt, seed, length) in zip(texts, cases, strict=True):
+        assert text == text_of(models(name), prompt, Sample(seed=seed), max_tokens=length)
 
 
 # ------------------------------------------------------------------------------------------------ mistakes
