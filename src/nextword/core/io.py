@@ -300,7 +300,7 @@ class _ZstdFile(io.RawIOBase):
     The reader of the package zstandard takes the end of the file for the end of the frame.
     """
 
-    BLOCK = 8 << 10  # bytes to decompress at once. Each can become 32 kB, so this bounds the memory to 256 MB.
+    BLOCK = 2 << 10  # bytes to decompress at once. Each can become 32 kB, so this bounds the memory to 64 MB.
 
     def __init__(self, raw: IO[bytes], path: Path) -> None:
         self._raw, self._decompressor = raw, _zstandard(path).ZstdDecompressor()
