@@ -27,7 +27,7 @@ class Catalog:
         self._facts: dict[str, dict[str, Any]] = {}
 
     def describe(self, name: str, model: TextModel | None, status: str) -> dict[str, Any]:
-        """A model as OpenAI's API lists it; `nextword` has what that has no place for."""
+        """A model as OpenAI's API lists it; the field `nextword` holds what it has no field for."""
         facts = self._facts.get(name)
         if facts is None:
             facts = self._facts[name] = _read_facts(self.folders[name])

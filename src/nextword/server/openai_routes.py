@@ -63,7 +63,7 @@ chat_router = APIRouter(route_class=JsonRoute, tags=["OpenAI"])  # only with a c
 
 @router.get("/v1/models", summary="List the models")
 async def list_models(service: ServiceOf, request: Request) -> Response:
-    """The models that are served. `nextword` has what OpenAI's API has no place for."""
+    """List the served models. The field `nextword` holds what OpenAI's API has no field for."""
     own = request.path_params.get("model_name")
     names = service.pool.names if own is None else [service.choose(own, None)]
     return await reply(service, {"object": "list", "data": [service.describe(name) for name in names]})
