@@ -469,7 +469,7 @@ def mutate_archive(data: bytes, draw: random.Random) -> bytes:
         OSError,
         EOFError,
         ValueError,
-        NotImplementedError,
+        RuntimeError,  # encrypted, or an unknown method
         struct.error,
         zlib.error,
         lzma.LZMAError,
