@@ -470,6 +470,8 @@ def mutate_archive(data: bytes, draw: random.Random) -> bytes:
         EOFError,
         ValueError,
         RuntimeError,  # encrypted, or an unknown method
+        KeyError,  # a link to nothing
+        MemoryError,  # a bomb
         struct.error,
         zlib.error,
         lzma.LZMAError,

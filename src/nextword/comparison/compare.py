@@ -48,6 +48,7 @@ from nextword.comparison.translation import (
 )
 from nextword.core.errors import NextwordError, RunError, Unsupported, explain_write_errors, invalid, unknown
 from nextword.core.io import format_number, read_json, restore_infinities, to_json, write_atomically
+from nextword.core.scratch import PREFIX
 from nextword.core.types import LabeledProgress, Sample, Stop, ignore_progress
 from nextword.data.builtin import default_name
 from nextword.data.corpus import Corpus
@@ -171,7 +172,7 @@ def make_plan(folder: Path, names: Sequence[str], data: str, minutes: float, cha
     """Plan a comparison of recipes and run folders, or of the default ladder."""
     if (folder / FILE).exists():
         raise RunError(f"{folder} has a comparison. Resume it with --resume, or choose another --out.", path=folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(not f.name.startswith(PREFIX) for f in folder.iterdir())):
         raise RunError(f"{folder} has other files. Choose another --out.", path=folder)
     if minutes <= 0:
         raise invalid("minutes", minutes, "must be positive.")

@@ -29,6 +29,7 @@ from nextword.comparison.compare import (
 from nextword.comparison.terminal import LiveTable, leaderboard, verdict
 from nextword.core.errors import InvalidSetting, RunError, UnknownName
 from nextword.core.io import replace_nonfinite
+from nextword.core.scratch import PREFIX
 from nextword.data.opening import open_corpus
 from nextword.lm.loading import load
 from nextword.models import MODELS
@@ -161,6 +162,13 @@ def test_plan_rejects_existing_missing_and_damaged_folders(tmp_path: Path) -> No
         Plan.open(tmp_path)
     paths = [error.value.path for error in (missing, taken, damaged)]
     assert paths == [str(tmp_path), str(tmp_path), str(tmp_path / FILE)]
+
+
+def test_plan_may_be_made_where_a_kill_left_its_scratch(tmp_path: Path) -> None:
+    (tmp_path / f"{PREFIX}left").mkdir()
+    plan = make_plan(tmp_path, ["lstm/tiny"], "web", 1)
+    plan.save("cpu")
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
 def test_make_plan_gives_unique_names(tmp_path: Path) -> None:
