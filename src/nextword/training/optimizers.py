@@ -448,6 +448,9 @@ def _check_settings(options: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     require_number("optimizer.layer_discount", settings["layer_discount"], 0, exclude_low=True)
     require_number("optimizer.ema_decay", settings["ema_decay"], 0, 1, exclude_high=True)
     require_choice("optimizer.decay_on", settings["decay_on"], DECAY_ON)
+    betas = settings.get("betas", (0.9, 0.999))
+    if not isinstance(betas, (list, tuple)) or len(betas) != 2:  # torch unpacks them later
+        raise invalid("optimizer.betas", betas, "must be two numbers from 0 to 1.")
     if OPTIMIZERS[kind].build is AveragedSGD:  # it has one group of weights, and averages in its own way
         for key in ("decay_on", "layer_discount", "ema_decay"):
             if settings[key] != COMMON[key]:

@@ -166,3 +166,10 @@ def test_clipping_equals_torch_in_fused_and_plain_optimizers(kind: str, max_norm
         torch.testing.assert_close(norm, expected)
     for a, b in zip(ours, theirs, strict=True):
         torch.testing.assert_close(a, b)
+
+
+@pytest.mark.parametrize("betas", [[0.9], [0.9, 0.9, 0.99], {"b": 1}, "ab", 0.9])
+def test_betas_that_are_not_two_numbers_raise(betas: object) -> None:
+    with pytest.raises(InvalidSetting) as error:
+        make_optimizer([torch.nn.Parameter(torch.ones(2))], {"kind": "adamw", "betas": betas})
+    assert error.value.key == "optimizer.betas"
