@@ -46,7 +46,7 @@ def test_data_installs_and_counts(tmp_path: Path) -> None:
         (tmp_path / name).write_text(text)
     about = json.loads(run("wikitext-2-raw", "--install", str(tmp_path), "--json"))
     assert about["place"] == str(data_home() / "wikitext-2-raw")
-    assert about["splits"]["test"] == {"documents": 1, "bytes": 6, "words": 3}
+    assert about["splits"]["test"] == {"documents": 1, "bytes": 6, "characters": 6, "words": 3}
     assert about["leakage"] == {"valid": 1, "test": 0}
     assert "also in train" in run("wikitext-2-raw")
 
