@@ -139,7 +139,7 @@ def test_unknown_names_are_reported_and_change_nothing(cli: Cli, here: Path, wor
         ("phase.0.optimizer.rat=1", "'rate'"),
         ("phase.0.optimizer.rate=-1", "-1"),
         ("phase.0.optimizer.weight_decay=x", "optimizer.weight_decay"),
-        ("phase.0.optimizer.betas=3", "Optimizer 'adam'"),
+        ("phase.0.optimizer.betas=3", "optimizer.betas"),
         ("phase.0.schedule=cosin", "cosine"),
         ("phase.0.schedule.warmpu=1", "warmpu"),
         ("phase.0.objective=causla", "causal"),
