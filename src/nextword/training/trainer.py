@@ -55,9 +55,9 @@ DEFAULT_SCALE = 0.1  # of `initialization`
 VALIDATIONS = 10  # per phase, if a budget in steps or minutes does not say how often
 MAX_UNIGRAM_TOKENS = 50_000_000  # tokens counted for a unigram bias
 
-# A budget in minutes becomes a number of steps. It is set by timing a few steps, and corrected later, when
-RETIME_FRACTION = 0.2  # of the steps are done; if that took less than
-RETIME_CERTAIN = 0.1  # of the minutes, it is corrected once more, because first steps can be slow
+# A budget in minutes becomes a number of steps. It is set by timing a few steps, and corrected later:
+RETIME_FRACTION = 0.2  # when this fraction of the steps is done, or of the minutes has passed;
+RETIME_CERTAIN = 0.1  # once more if this fraction of the minutes had not passed, because first steps can be slow
 VALID_TOKENS_PER_SECOND, VALID_TOKENS = 200, 5_000  # held-out tokens per second of such a budget, and at least
 
 PREFIX = "network."  # of the network's tensors in a saved state
@@ -221,9 +221,11 @@ class Trainer:
 
     def retime(self) -> None:
         """Correct a budget in minutes once the machine's pace is known, then save the number of steps for good."""
-        if self.is_budget_final or self.steps_done < max(RETIME_FRACTION * self.total_steps, 5):
+        if self.is_budget_final or self.steps_done < 5:
             return
         spent, budget = self.seconds(), 60 * self.phase.minutes
+        if self.steps_done < RETIME_FRACTION * self.total_steps and spent < RETIME_FRACTION * budget:
+            return
         self.is_budget_final = spent >= RETIME_CERTAIN * budget
         self._set_total_steps(max(self.steps_done + 1, int(budget * self.steps_done / spent)))
         self.save("")

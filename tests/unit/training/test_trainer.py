@@ -194,7 +194,7 @@ def test_retime_corrects_the_number_of_steps_once(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(Trainer, "seconds", lambda self: float(self.steps_done))
     trainer.total_steps, trainer.validate_every = 1800, 180
     totals = []
-    for trainer.steps_done in (1, 359, 360, 361, 599):
+    for trainer.steps_done in (1, 119, 120, 121, 599):
         trainer.retime()
         totals.append((trainer.total_steps, trainer.validate_every))
     assert totals == [(1800, 180)] * 2 + [(600, 60)] * 3
