@@ -548,9 +548,12 @@ def hostile_pickle(data: bytes, draw: random.Random) -> bytes:
     if draw.random() < 0.3 or not zipfile.is_zipfile(io.BytesIO(data)):
         return program
     out = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
-        for info in old.infolist():
-            new.writestr(info, program if info.filename.endswith("data.pkl") else old.read(info))
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(out, "w") as new:
+            for info in old.infolist():
+                new.writestr(info, program if info.filename.endswith("data.pkl") else old.read(info))
+    except (zipfile.BadZipFile, OSError, EOFError, ValueError, RuntimeError, struct.error, zlib.error):
+        return program  # the archive was damaged before
     return out.getvalue()
 
 

@@ -17,6 +17,7 @@ KEPT = {  # seeds that failed once
     "choices": (100032, 100214, 100349),
     "compressed": (100050, 100059),
     "huggingface/bert": (100036, 100131, 100150, 100247),
+    "huggingface/pickle": (700198,),
     "json-lines": (100098, 100535),
     "questions": (100032, 100216),
     "recipes": (100343, 100539, 100921, 100973, 100976, 300111, 300403),
