@@ -21,7 +21,7 @@ from starlette.responses import PlainTextResponse
 
 from nextword import __version__
 from nextword.core.errors import CannotWrite, describe_os_error, in_command_line
-from nextword.server import lens_routes, native_routes, openai_routes
+from nextword.server import lens_routes, native_routes, openai_routes, playground
 from nextword.server.metrics import Measure
 from nextword.server.reference import policy_of, reference_page
 from nextword.server.replies import JsonRoute, Reply, ServiceOf, get_service, refuse
@@ -87,6 +87,7 @@ def create_app(service: Service, access: Access) -> FastAPI:
     if service.chat is not None:
         routers.append(openai_routes.chat_router)
     app.include_router(router)
+    app.include_router(playground.make_router())
     for one in routers:
         app.include_router(one)
         app.include_router(one, prefix=MODEL_PREFIX, include_in_schema=False)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from nextword.core.errors import NextwordError
+from nextword.lens import list_views
 from nextword.lm.base import TextModel
 from nextword.lm.loading import wrap_run
 from nextword.models import model_class
@@ -16,6 +17,7 @@ from nextword.recipe import network_config
 from nextword.results import Run
 from nextword.run_folder import RunFolder
 from nextword.tokenizers import vocabulary
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 
 
@@ -26,14 +28,18 @@ class Catalog:
         self.folders = folders
         self._facts: dict[str, dict[str, Any]] = {}
 
+    def update(self, folders: Mapping[str, Path]) -> None:
+        """Describe these runs from now on, and forget the facts of others."""
+        self.folders = folders
+        self._facts = {name: facts for name, facts in self._facts.items() if name in folders}
+
     def describe(self, name: str, model: TextModel | None, status: str) -> dict[str, Any]:
         """A model as OpenAI's API lists it; the field `nextword` holds what it has no field for."""
         facts = self._facts.get(name)
         if facts is None:
             facts = self._facts[name] = _read_facts(self.folders[name])
         if model is not None:
-            facts |= {"abilities": sorted(model.can), "window": model.context, "parameters": model.parameters}
-            facts |= {"tokenizer": _describe_tokenizer(model), "infills": model.can_infill}
+            facts |= _describe_model(model) | {"parameters": model.parameters}
         shown = {key: value for key, value in facts.items() if key not in ("created", "window")}
         return {
             "id": name,
@@ -45,15 +51,27 @@ class Catalog:
         }
 
 
-def _describe_tokenizer(model: TextModel) -> dict[str, Any]:
-    tokenizer = model.tokenizer
+def _describe_model(model: TextModel) -> dict[str, Any]:
+    """What a model can do and show."""
+    return {
+        "abilities": sorted(model.can),
+        "views": list_views(model),
+        "kind": model.kind,
+        "is_seq2seq": model.is_seq2seq,
+        "infills": model.can_infill,
+        "window": model.context,
+        "tokenizer": _describe_tokenizer(model.tokenizer),
+    }
+
+
+def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
     return {"kind": tokenizer.kind, "size": len(tokenizer), "lossless": tokenizer.lossless}
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:
     """The facts in a run folder. An unreadable one has few, and an error when it is used."""
-    facts: dict[str, Any] = dict.fromkeys(("slug", "recipe", "parameters", "bits_per_byte"))
-    facts |= {"abilities": None, "window": None, "tokenizer": None, "infills": None, "task": None, "created": 0}
+    unknown = ("abilities", "views", "kind", "is_seq2seq", "infills", "window", "tokenizer", "task")
+    facts: dict[str, Any] = dict.fromkeys(("slug", "recipe", "parameters", "bits_per_byte", *unknown)) | {"created": 0}
     try:
         run = RunFolder.open(folder)
         summary = Run(run.path).summary()
@@ -76,7 +94,6 @@ def _sketch(run: RunFolder) -> dict[str, Any]:
         with torch.device("meta"):
             network = model_class(recipe.slug)(network_config(recipe), vocabulary(tokenizer, spellings=True))
             model = wrap_run(network, tokenizer, run)
-            facts = {"abilities": sorted(model.can), "window": model.context, "infills": model.can_infill}
+            return _describe_model(model)
     except Exception:  # not every network can be built without memory: then these facts come with the weights
-        facts = {}
-    return facts | {"tokenizer": {"kind": tokenizer.kind, "size": len(tokenizer), "lossless": tokenizer.lossless}}
+        return {"tokenizer": _describe_tokenizer(tokenizer)}

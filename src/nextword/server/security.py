@@ -41,7 +41,8 @@ HEADER_SECONDS = 10.0  # from a connection, or from the first byte of a further 
 BODY_SECONDS = 30.0  # from the headers to the end of the body
 SEND_SECONDS = 60.0  # for a client that has fallen behind to take what waits for it
 DISCARD_SECONDS = 2.0  # how long a refused body is read, so that the client sees the answer rather than a reset
-OPEN_PATHS = ("/health", "/version", "/openapi.json", "/docs")  # need no key: they tell nothing about models or use
+OPEN_PATHS = ("/", "/health", "/version", "/openapi.json", "/docs")  # need no key: they tell nothing of models or use
+OPEN_FOLDER = "/web/"  # nor do the files of the playground
 CONTENT_POLICY = "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 HEADERS = {
     b"content-security-policy": CONTENT_POLICY.encode(),
@@ -169,7 +170,8 @@ class Guard:
         if hosts is not None and host_name(headers.get(b"host", b"").decode("latin-1")) not in hosts:
             raise Refusal(403, "The Host header must name this machine: localhost or 127.0.0.1.", code="host_refused")
         is_preflight = scope["method"] == "OPTIONS" and b"access-control-request-method" in headers
-        if scope["path"] in OPEN_PATHS or is_preflight or self.access.has_key(headers.get(b"authorization", b"")):
+        is_open = scope["path"] in OPEN_PATHS or scope["path"].startswith(OPEN_FOLDER)
+        if is_open or is_preflight or self.access.has_key(headers.get(b"authorization", b"")):
             return
         raise Refusal(401, "Send the API key: Authorization: Bearer KEY.", code="invalid_api_key")
 

@@ -1,0 +1,141 @@
+/* Requests to the server that this page came from. Nothing else is ever contacted.
+
+   A saved page (saving.js) has no server: it brings recorded answers, and requests without one fail with code "saved". */
+
+const KEY = "nextword.key"; // of sessionStorage: the API key, if the server wants one
+const RECORDED_MOST = 60;
+
+const saved = readSaved(); // of a saved page: {answers, fragment, language, date}
+const recorded = saved?.answers ?? null; // request → answer
+const answers = new Map(); // request → answer, for saving this view
+
+export class ApiError extends Error {
+  /** status 0: the server did not answer. */
+  constructor(message, { status = 0, code = null, param = null, retryAfter = 0 } = {}) {
+    super(message);
+    Object.assign(this, { name: "ApiError", status, code, param, retryAfter });
+  }
+}
+
+/** Whether this is a saved page, which has no server. */
+export const isSaved = saved !== null;
+
+/** The view that a saved page shows. */
+export function savedView() {
+  return saved;
+}
+
+export function get(path, options = {}) {
+  return request("GET", path, undefined, options);
+}
+
+export function post(path, body, options = {}) {
+  return request("POST", path, body, options);
+}
+
+export function remove(path, body, options = {}) {
+  return request("DELETE", path, body, options);
+}
+
+/** The objects of a stream of server-sent events, as they arrive. An error in the stream is thrown. */
+export async function* stream(path, body, { signal, method = "POST" } = {}) {
+  const name = nameOf(method, path, body);
+  if (recorded) {
+    if (!(name in recorded)) throw new ApiError("", { code: "saved" });
+    yield* recorded[name];
+    return;
+  }
+  const response = await send(method, path, body, signal);
+  const events = [];
+  let rest = "";
+  for await (const text of decode(response.body)) {
+    const blocks = (rest + text).split("\n\n");
+    rest = blocks.pop();
+    for (const block of blocks) {
+      const data = block
+        .split("\n")
+        .filter((line) => line.startsWith("data: "))
+        .map((line) => line.slice(6))
+        .join("\n");
+      if (!data || data === "[DONE]") continue; // a comment keeps the connection alive
+      const event = JSON.parse(data);
+      if (event.error && event.error.message !== undefined) throw new ApiError(event.error.message, { status: 500, ...event.error });
+      events.push(event);
+      yield event;
+    }
+  }
+  keep(name, events);
+}
+
+/** What a saved page needs in order to show this view again. */
+export function recordedAnswers() {
+  return Object.fromEntries(answers);
+}
+
+/** Forget the answers of the page that was left; the list of models stays. */
+export function forgetAnswers() {
+  for (const name of answers.keys()) if (!name.startsWith("GET /v1/models ")) answers.delete(name);
+}
+
+export function setKey(key) {
+  sessionStorage.setItem(KEY, key);
+}
+
+async function request(method, path, body, { signal } = {}) {
+  const name = nameOf(method, path, body);
+  if (recorded) {
+    if (!(name in recorded)) throw new ApiError("", { code: "saved" });
+    return recorded[name];
+  }
+  const answer = await (await send(method, path, body, signal)).json();
+  keep(name, answer);
+  return answer;
+}
+
+async function send(method, path, body, signal) {
+  const headers = {};
+  const key = sessionStorage.getItem(KEY);
+  if (key) headers.authorization = `Bearer ${key}`;
+  if (method !== "GET") headers["content-type"] = "application/json";
+  const init = { method, headers, signal, credentials: "omit", redirect: "error" };
+  if (method !== "GET") init.body = JSON.stringify(body ?? {});
+  let response;
+  try {
+    response = await fetch(path, init);
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new ApiError("", { code: "unreachable" });
+  }
+  if (response.ok) return response;
+  const told = await response.json().then((value) => value.error ?? {}, () => ({}));
+  const retryAfter = Number(response.headers.get("retry-after") ?? 0);
+  throw new ApiError(told.message ?? `HTTP ${response.status}`, { ...told, status: response.status, retryAfter });
+}
+
+async function* decode(body) {
+  const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (;;) {
+      const { value, done } = await reader.read();
+      if (done) return;
+      yield value;
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+function keep(name, answer) {
+  answers.delete(name);
+  answers.set(name, answer);
+  if (answers.size > RECORDED_MOST) answers.delete(answers.keys().next().value);
+}
+
+function nameOf(method, path, body) {
+  return `${method} ${path} ${JSON.stringify(body ?? null)}`;
+}
+
+function readSaved() {
+  const element = globalThis.document?.getElementById("recorded");
+  return element ? JSON.parse(element.textContent) : null;
+}
