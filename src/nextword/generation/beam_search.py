@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from nextword.core.errors import Unsupported
+from nextword.core.slices import end_slice
 from nextword.core.types import Beam, State
 from nextword.generation.logits_processors import LogitsProcessor, check_decoding, reject_nan
 
@@ -154,6 +155,7 @@ def exhaust(steps: Generator[None, None, T]) -> T:
     while True:
         try:
             next(steps)
+            end_slice()
         except StopIteration as end:
             result: T = end.value
             return result

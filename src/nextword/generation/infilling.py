@@ -21,6 +21,7 @@ from torch import Tensor
 
 from nextword.core import pytree
 from nextword.core.errors import Unsupported, invalid
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import IGNORE, Beam, Contrastive, Decoding, Encoding, Inputs, State, Stop, Vocabulary
 from nextword.generation.beam_search import BeamModel, Hypothesis, beam_search
 from nextword.generation.sampling import generate_batch, make_generator
@@ -436,6 +437,7 @@ def likeliest_fillings(
         pairs = zip(rows.tolist(), last.tolist(), costs, strict=True)
         growing = [((*growing[row][0], id), (*growing[row][1], cost)) for row, id, cost in pairs]
         state = pytree.take(state, rows)
+        end_slice()
     return complete
 
 
@@ -474,6 +476,7 @@ def filling_nats(
         h = network.hidden(Inputs(ids, positions=torch.stack([first, second], -1)), None)[0][-1]
         nats = network.readout.nll(h.flatten(0, 1), batch_targets.flatten()).view(batch_targets.shape)
         all_nats += nats.double().sum(1).tolist()
+        end_slice()
     return all_nats
 
 
@@ -498,7 +501,7 @@ def _batches(rows: Sequence[Row], sizes: Sequence[int]) -> Iterator[Sequence[Row
     first, longest = 0, 0
     for i, size in enumerate(sizes):
         longest = max(longest, size)
-        if i > first and (i + 1 - first) * longest > BATCH_TOKENS:
+        if i > first and (i + 1 - first) * longest > slice_tokens(BATCH_TOKENS):
             yield rows[first:i]
             first, longest = i, size
     if len(rows) > first:

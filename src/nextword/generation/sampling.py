@@ -19,6 +19,7 @@ from torch import Tensor
 
 from nextword.core import pytree
 from nextword.core.errors import Unsupported
+from nextword.core.slices import end_slice
 from nextword.core.types import Contrastive, Decoding, Greedy, Inputs, Sample, State
 from nextword.generation.beam_search import Stepper, largest_sorted
 from nextword.generation.logits_processors import (
@@ -298,6 +299,7 @@ def generate_batch(
         live = [live[place] for place in continuing]
         if not live:
             break
+        end_slice()
     lengths = [len(text) for text in texts]
     longest = max(lengths, default=0)
     padded = [text + [(end or 0, 0.0)] * (longest - len(text)) for text in texts]

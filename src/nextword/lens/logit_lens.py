@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from nextword.core.slices import end_slice
 from nextword.generation.infilling import BLANK
 from nextword.html.formatting import escape
 from nextword.html.page import html_table
@@ -113,7 +114,9 @@ def predict_by_layer(model: TextModel, text: str, source: str | None = None, k: 
         """log p (n, V) of each layer; the last one has been normalized already."""
         for x in layers[:-1]:
             yield network.readout.log_probs(network.final_norm(x)).float()
+            end_slice()
         yield network.readout.log_probs(layers[-1]).float()
+        end_slice()
 
     with torch.no_grad():
         if not has_blank:

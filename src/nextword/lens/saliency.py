@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import Unsupported, invalid
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import Inputs
 from nextword.generation.infilling import BLANK
 from nextword.html.formatting import escape
@@ -319,7 +320,7 @@ def _integrate(model: TextModel, prediction: _Prediction, nodes: int) -> tuple[n
     # The two ends have weight 0: they are evaluated for the scores alone
     alphas, weights = np.array([0.0, *(points + 1) / 2, 1.0]), np.array([0.0, *weights / 2, 0.0])
     longest = max(len(part.ids) for part in prediction.parts)
-    size = max(1, MAX_TOKENS // longest)
+    size = max(1, slice_tokens(MAX_TOKENS) // longest)
     integral: np.ndarray | float = 0.0
     scores: list[float] = []
     for at in range(0, len(alphas), size):
@@ -328,6 +329,7 @@ def _integrate(model: TextModel, prediction: _Prediction, nodes: int) -> tuple[n
         scores += values.tolist()
         products = torch.cat([(x * g).sum(-1) for x, g in zip(inputs, gradients, strict=True)], 1)
         integral = integral + weights[chosen] @ products.cpu().numpy()
+        end_slice()
     assert isinstance(integral, np.ndarray)
     return integral, scores[-1], scores[0]
 

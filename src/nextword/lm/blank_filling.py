@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import InvalidSetting, invalid
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import (
     EXACT,
     Decoding,
@@ -132,7 +133,7 @@ class BlankFillingMixin(TextModel):
         """log p (B, hidden, V) at the HIDDEN positions of rows (B, T), equally many in each row."""
         device = self.network.device
         outputs = []
-        for part in np.array_split(rows, -(-rows.size // BATCH_TOKENS)):
+        for part in np.array_split(rows, min(len(rows), -(-rows.size // slice_tokens(BATCH_TOKENS)))):
             frame = frame_ids(self.network, part[0])
             ids = np.tile(frame.ids, (len(part), 1))
             ids[:, slice(*frame.text_spans[0])] = part
@@ -143,6 +144,7 @@ class BlankFillingMixin(TextModel):
                 inputs.segments = torch.from_numpy(np.tile(frame.segments, (len(part), 1))).to(device)
             outputs.append(self.network.fill(inputs, at).view(len(part), -1, len(self.tokenizer)).float())
             require_number(outputs[-1].max().item())
+            end_slice()
         return torch.cat(outputs)
 
     @property

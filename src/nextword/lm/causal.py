@@ -10,17 +10,19 @@ from torch import Tensor
 
 from nextword.core.errors import invalid
 from nextword.core.protocols import Encoder, Infilling
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import EXACT, Encoding, Guess, Inputs, Progress, Score, State, ignore_progress
 from nextword.generation.whole_words import Spelling, next_words
 from nextword.lm.blank_filling import BlankFillingMixin
 from nextword.lm.embedding import EmbeddingMixin
 from nextword.lm.generation_mixin import BATCH_TOKENS, GenerationMixin
-from nextword.lm.masked import BATCH_ROWS, WINDOW, own_tokens
+from nextword.lm.masked import WINDOW, own_tokens
 from nextword.models.base import Network
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.words import Words
 
 CHUNK = 512  # tokens of a row in a batch of texts; longer texts are read chunk by chunk, with the state carried over
+EXPLAINED_ROWS = 64  # distributions over the vocabulary held at once while a text is explained
 FORGET = 0xFFFFFFFF  # in a flat stream of ids (`_read_flat`): the following text has nothing before it
 
 
@@ -114,7 +116,7 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
         out: list[np.ndarray] = [np.zeros(0)] * len(texts)
         order = sorted((i for i in range(len(texts)) if len(texts[i])), key=lambda i: -len(texts[i]))
         while order:
-            rows = max(1, BATCH_TOKENS // min(len(texts[order[0]]) + 1, CHUNK))
+            rows = max(1, slice_tokens(BATCH_TOKENS) // min(len(texts[order[0]]) + 1, CHUNK))
             batch, order = order[:rows], order[rows:]
             first, state = self.network.start(len(batch))
             padded = np.zeros((len(batch), len(texts[batch[0]])), dtype=np.int64)
@@ -134,6 +136,7 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             log_p, state = self.network.score(chunk, lengths, state)
             parts.append(log_p)
             last = chunk[:, -1]
+            end_slice()
         return torch.cat(parts, 1) if parts else ids.new_zeros(ids.shape, dtype=torch.float), last, state
 
     @torch.no_grad()
@@ -201,21 +204,25 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
             skipped = max(0, unscored - at)
             if skipped < layers[-1].shape[1]:
                 yield [layer[0, skipped:] for layer in layers]
+            end_slice()
 
     @torch.no_grad()
     def token_log_probs(self, text: str, given: str = "") -> Iterator[Tensor]:
         if self.network.has_hidden_states:
             for layers in self.token_layers(text, given):
-                for h in layers[-1].split(BATCH_ROWS):
+                for h in layers[-1].split(EXPLAINED_ROWS):
                     yield self.network.readout.log_probs(h).float()
+                    end_slice()
             return
         count = len(self.scored_tokens(text, given))
         ids = self.tokenizer.encode(given + text).ids.tolist()
         last, state = self._read_prompts([ids[: len(ids) - count]])
-        for id in ids[len(ids) - count :]:
+        for i, id in enumerate(ids[len(ids) - count :], 1):
             log_p, state = self.network.step(last, state)
             yield log_p.float()
             last = torch.full_like(last, id)
+            if i % EXPLAINED_ROWS == 0:
+                end_slice()
 
     # -------------------------------------------------------------------------------------------- next and fill
 

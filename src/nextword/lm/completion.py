@@ -17,6 +17,7 @@ import torch
 from nextword.core import pytree
 from nextword.core.errors import Unsupported
 from nextword.core.protocols import Autoregressive
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import EXACT, Decoding, Encoding, Inputs, Progress, State, Stop, ignore_progress
 from nextword.lm.base import TextModel
 from nextword.lm.embedding import BATCH_TOKENS, CHUNK
@@ -116,7 +117,7 @@ def _score_by_hidden_states(
     shared = _read_shared_prefix(network, rows, min((target[0] for row in targets for target in row), default=0))
     finished = 0
     while order:
-        count = max(1, BATCH_TOKENS // min(len(rows[order[0]]), CHUNK))
+        count = max(1, slice_tokens(BATCH_TOKENS) // min(len(rows[order[0]]), CHUNK))
         batch, order = order[:count], order[count:]
         _score_batch(network, [rows[i] for i in batch], [targets[i] for i in batch], shared, nats, is_greedy)
         finished += sum(len(targets[i]) for i in batch)
@@ -135,6 +136,7 @@ def _read_shared_prefix(network: CausalNetwork, rows: Sequence[np.ndarray], leng
     ids = torch.from_numpy(rows[0][None, :length]).to(first.device)
     for chunk in ids.split(CHUNK, 1):
         _, state = network.hidden(Inputs(chunk), state)
+        end_slice()
     return length, state
 
 
@@ -171,6 +173,7 @@ def _score_batch(
             for i, cost, is_likeliest in zip(part[:, 3].tolist(), (-chosen.double()).tolist(), likeliest, strict=True):
                 nats[i] += cost
                 is_greedy[i] = is_greedy[i] and is_likeliest
+        end_slice()
 
 
 @torch.no_grad()

@@ -34,6 +34,7 @@ from nextword.batching.examples import UnknownWords
 from nextword.core.errors import MissingFile, Unsupported, invalid
 from nextword.core.io import cache_folder
 from nextword.core.protocols import Autoregressive
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import Encoding, FramedText, Inputs, LabeledProgress, ignore_progress, require_number
 from nextword.data.segmentation import replace_spaces
 from nextword.data.word_vectors import Vectors, parse_sum
@@ -101,6 +102,7 @@ class EmbeddingMixin(TextModel):
         for part in self._read_texts(ids, unknown_words):
             chosen = {"text": part.own, "first": part.first, "last": part.last}.get(pooling)
             pool.add(_mix_layers(part.layers, weights).cpu(), part.text, chosen)
+            end_slice()
         vectors = pool.result()
         require_number(vectors.sum().item())
         return vectors
@@ -130,6 +132,7 @@ class EmbeddingMixin(TextModel):
             mixed, text = mixed[:, torch.from_numpy(part.own)].cpu(), part.text[part.own]
             for i in np.unique(text):
                 parts[i].append(mixed[:, torch.from_numpy(text == i)])
+            end_slice()
         results = []
         for (words, ids, word_of_token), vectors_of_parts in zip(split, parts, strict=True):
             width = widths[next(iter(weights[0]))]
@@ -171,7 +174,7 @@ class EmbeddingMixin(TextModel):
             for index, part in enumerate(parts)
         ]
         windows.sort(key=lambda window: -len(window.frame.ids))
-        for batch in batch_by_size(iter(windows), BATCH_TOKENS, lambda window: len(window.frame.ids)):
+        for batch in batch_by_size(iter(windows), slice_tokens(BATCH_TOKENS), lambda window: len(window.frame.ids)):
             frames = [window.frame for window in batch]
             sizes = np.array([len(frame.ids) for frame in frames])
             begins = np.cumsum(sizes) - sizes
@@ -202,7 +205,7 @@ class EmbeddingMixin(TextModel):
         begin = int(self.network.start(1)[0][0])
         rows = [ids if len(ids) else np.array([begin]) for ids in texts]
         order = iter(sorted(range(len(rows)), key=lambda i: -len(rows[i])))
-        for batch in batch_by_size(order, BATCH_TOKENS, lambda i: min(len(rows[i]), CHUNK)):
+        for batch in batch_by_size(order, slice_tokens(BATCH_TOKENS), lambda i: min(len(rows[i]), CHUNK)):
             lengths = np.array([len(rows[i]) for i in batch])
             padded = np.full((len(batch), lengths[0]), begin)
             for row, i in enumerate(batch):

@@ -21,6 +21,7 @@ from torch import Tensor
 from nextword.core import pytree
 from nextword.core.errors import invalid
 from nextword.core.protocols import Encoder
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import Beam, Contrastive, Decoding, Greedy, Inputs, Piece, Sample, State, Stop
 from nextword.generation.beam_search import (
     BeamObserver,
@@ -109,6 +110,7 @@ class GenerationMixin(TextModel):
                 active = [row for row, i in enumerate(group) if not texts[i].reason]
                 decoder.keep(active)
                 group = [group[row] for row in active]
+                end_slice()
         return pieces
 
     def n_best_many(
@@ -379,7 +381,7 @@ class GenerationMixin(TextModel):
             groups = [list(rows) for _, rows in equally_long] + [[i for i in order if i in fitting]]
         for group in groups:
             while group:
-                rows = max(1, BATCH_TOKENS // (lengths[group[0]] + length + 1))
+                rows = max(1, slice_tokens(BATCH_TOKENS) // (lengths[group[0]] + length + 1))
                 yield group[:rows]
                 group = group[rows:]
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from nextword.core.errors import invalid
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import PSEUDO, Encoding, FramedText, Guess, Inputs, Progress, Score, ignore_progress
 from nextword.generation.infilling import BLANK, MOST, align_part, crop_context
 from nextword.lm.blank_filling import BlankFillingMixin
@@ -205,11 +206,13 @@ class MaskedLM(BlankFillingMixin, EmbeddingMixin):
     ) -> Iterator[tuple[list[_Window], Inputs, Tensor]]:
         """Windows packed into one row, and the position (K,) of the hidden token of each."""
         size: Callable[[_Window], int] = lambda window: len(window.frame.ids)  # noqa: E731
-        for batch in batch_by_size(self._windows(texts, positions, room, stride), BATCH_TOKENS, size, BATCH_ROWS):
+        windows, most = self._windows(texts, positions, room, stride), slice_tokens(BATCH_TOKENS)
+        for batch in batch_by_size(windows, most, size, BATCH_ROWS):
             sizes = np.array([len(window.frame.ids) for window in batch])
             at = np.cumsum(sizes) - sizes + [window.at for window in batch]
             inputs = pack_frames([window.frame for window in batch], self.device)
             yield batch, inputs, torch.from_numpy(at).to(self.device)
+            end_slice()
 
     def _windows(
         self, texts: Sequence[np.ndarray], positions: Sequence[np.ndarray], room: int, stride: int

@@ -32,6 +32,7 @@ from torch import Tensor
 
 from nextword.batching.seq2seq import pad_rows
 from nextword.core.errors import NextwordError, invalid
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import EXACT, Decoding, Encoding, Greedy, Inputs, Piece, Score, State, Stop
 from nextword.data.text_to_text import has_denoising, is_tasks, list_prefixes
 from nextword.generation.beam_search import Hypothesis
@@ -130,6 +131,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
             log_p, _ = self.network.score(torch.cat([first.unsqueeze(1), ids], 1), token_mask.sum(1) + 1, state)
             for i, cost in zip(group, (-log_p.double().sum(1)).tolist(), strict=True):
                 nats[i] = cost
+            end_slice()
         return nats
 
     def scored_tokens(self, text: str, given: str = "") -> Encoding:
@@ -369,7 +371,7 @@ class Seq2SeqLM(GenerationMixin, EmbeddingMixin):
         """Rows that are read together, the longest first."""
         order = sorted(range(len(lengths)), key=lambda i: -lengths[i])
         while order:
-            rows = max(1, BATCH_TOKENS // lengths[order[0]])
+            rows = max(1, slice_tokens(BATCH_TOKENS) // lengths[order[0]])
             yield order[:rows]
             order = order[rows:]
 

@@ -6,6 +6,12 @@ A turn of the thread: drop what was cancelled, run one of the other calls, read 
 wait longest, and advance every row by one token. Rows join the batch as soon as their prompts are read, and leave it as
 soon as they end. Prompts are read from where the prefix cache ends.
 
+Other calls (vectors, labels, scores) share batches: items that wait for the same function are computed together. A call
+that takes long is interrupted after each of its slices (core/slices.py), for a turn in which everything else goes on:
+
+    turn   turn   turn                                  turn          short calls run between the slices of a long one;
+    long call  ├ slice ┤ turn ├ slice ┤ turn ├ slice ┤  end           long calls wait for each other
+
 What a row is given depends only on the row: its own state, its own rules and its own generator of random numbers
 (`TokenChooser`, which puts rows of equal settings together, so that choosing costs little). A batch of another size may
 round sums differently, in the last bits of a float32. Decoders of at least 20 million weights on a CPU do not: the
@@ -25,6 +31,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequen
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -32,6 +39,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from nextword.core.errors import invalid
+from nextword.core.slices import interruptible
 from nextword.core.types import Beam, Contrastive, Decoding, Guess, Inputs, Piece, Sample, State, Stop
 from nextword.lm.base import TextModel
 from nextword.lm.causal import CausalLM
@@ -52,6 +60,9 @@ from nextword.server.requests import (
 
 CHUNK = 512  # tokens of prompts that are read between two steps, and at once
 SMALL = 8_000_000  # weights; a network with fewer computes in the engine's thread alone
+GPU_SLICE = 8192  # tokens of a call that a GPU computes at once; a CPU computes CHUNK
+MAX_ITEMS = 256  # of calls that are computed together
+NO_NESTED_CALLS = 2  # a call may interrupt another one, but not a third
 SCORED_ROWS = 64  # distributions over the vocabulary held at once while a prompt is scored
 
 T = TypeVar("T")
@@ -253,10 +264,34 @@ class _Lookup:
 
 
 class _Call:
-    """A call between steps. With an item, calls of the same function are made together."""
+    """Items that wait for a function. Its future is pending until all of them are done, so that it can be cancelled."""
 
-    def __init__(self, function: Callable[..., Any], item: Any = None, is_mapped: bool = False) -> None:
-        self.function, self.item, self.is_mapped, self.future = function, item, is_mapped, Future[Any]()
+    def __init__(
+        self, function: Callable[..., Sequence[Any]], items: Sequence[Any], sizes: Sequence[int], is_single: bool
+    ) -> None:
+        self.function, self.items, self.sizes, self.is_single = function, items, sizes, is_single
+        self.future = Future[Any]()  # of the results, or of the only one
+        self.results: list[Any] = []
+        self.taken = 0  # items that have been handed over
+        self.is_over = False
+
+    @property
+    def is_cancelled(self) -> bool:
+        return self.future.cancelled()
+
+    def waiting(self) -> Iterator[tuple[_Call, int]]:
+        """This call with the index of each item that has not been handed over."""
+        return ((self, i) for i in range(self.taken, len(self.items)))
+
+
+def _in_turn(calls: Sequence[_Call]) -> Iterator[tuple[_Call, int]]:
+    """The waiting items of several calls, one of each call in turn."""
+    for column in zip_longest(*(call.waiting() for call in calls)):
+        yield from (item for item in column if item is not None)
+
+
+class _Abandoned(Exception):
+    """All clients of a call have left."""
 
 
 class _Search:
@@ -298,6 +333,7 @@ class Engine:
         self._open = 0  # requests and calls that are not over
         self._has_cancelled = False  # since the last turn
         # Of the thread alone
+        self._slice = CHUNK if model.device.type == "cpu" else GPU_SLICE  # tokens of a call between two turns
         self._reading: tuple[_Reading, _Row | _Lookup] | None = None
         self._batches: list[_Batch] = []
         self._searches: list[_Search] = []
@@ -334,18 +370,35 @@ class Engine:
         prompt = request.prompt if request.source is None else request.source
         return model.begin(prompt, request.decoding, request.stop, request.overflow)
 
-    def call(self, function: Callable[[TextModel], T]) -> Future[T]:
-        """Call a function with the model on the model's thread, between two steps. Raises QueueFull, EngineClosed."""
-        return self._enqueue(_Call(function))
+    def call(self, function: Callable[[TextModel], T], size: int = 0) -> Future[T]:
+        """Call a function with the model on the model's thread, between two steps. Raises QueueFull, EngineClosed.
 
-    def map(self, function: Callable[[TextModel, Sequence[X]], Sequence[T]], item: X) -> Future[T]:
-        """Like `call`, but items that wait for the same function are handed to it together, at most `rows` of them."""
-        return self._enqueue(_Call(function, item, is_mapped=True))
+        size   how many tokens it computes, about. If they are more than a slice, shorter calls may interrupt it.
+        """
+        return self._enqueue(_Call(lambda model, _: [function(model)], [None], [size], is_single=True))
+
+    def map(
+        self,
+        function: Callable[[TextModel, Sequence[X]], Sequence[T]],
+        items: Sequence[X],
+        sizes: Sequence[int] | None = None,
+    ) -> Future[list[T]]:
+        """Like `call`, with the results of a function for many items, which may be computed with those of other calls.
+
+        Items of calls with equal functions are handed over together, one of each call in turn, as many as have at most
+        a slice's tokens. An error that only some calls cause is the error of those alone.
+
+        sizes   how many tokens each item has, about
+        """
+        return self._enqueue(_Call(function, items, sizes or [0] * len(items), is_single=False))
 
     def _enqueue(self, call: _Call) -> Future[Any]:
         with self._changed:
             self._admit()
-            self._calls.append(call)
+            if call.items:
+                self._calls.append(call)
+        if not call.items:
+            self._end_call(call)
         return call.future
 
     def next(self, left: str, right: str = "", k: int = 10, tokens: bool = False) -> Future[list[Guess]]:
@@ -447,10 +500,7 @@ class Engine:
                 self._changed.wait_for(lambda: self._is_stopped or self._has_work())
                 if self._is_stopped:
                     break
-            try:
-                self._turn()
-            except Exception as error:  # a bug outside of what the methods below guard
-                self._end_everything("error", error)
+            self._turn()
         self._end_everything("cancelled", EngineClosed())
 
     def _has_work(self) -> bool:
@@ -464,12 +514,20 @@ class Engine:
             or self._searches
         )
 
-    def _turn(self) -> None:
+    def _turn(self, depth: int = 0) -> None:
+        """Advance everything by a little. `depth`: how many calls the turn interrupts."""
+        try:
+            self._advance_all(depth)
+        except Exception as error:  # a bug outside of what the methods below guard
+            self._end_everything("error", error)
+
+    def _advance_all(self, depth: int) -> None:
         with self._changed:
             has_cancelled, self._has_cancelled = self._has_cancelled, False
         if has_cancelled:
             self._drop_cancelled()
-        self._run_call()
+        if depth < NO_NESTED_CALLS:
+            self._run_calls(depth)
         self._read_prompts()
         for batch in list(self._batches):
             self._advance(batch)
@@ -484,30 +542,90 @@ class Engine:
 
     # -------------------------------------------------------------------------------------------- calls
 
-    def _run_call(self) -> None:
-        """Run the call that waits longest, together with those of the same mapped function."""
+    def _run_calls(self, depth: int) -> None:
+        """Run the call that waits longest, or as many of its items as a slice holds, with those of other calls.
+
+        depth   how many calls this one interrupts. Only short ones interrupt others.
+        """
         with self._changed:
-            if not self._calls:
-                return
-            first = self._calls.popleft()
-            calls = [first]
-            if first.is_mapped:
-                calls += [call for call in self._calls if call.is_mapped and call.function == first.function]
-                calls = calls[: self.rows]
-                self._calls = deque(call for call in self._calls if call not in calls)
-        active = [call for call in calls if call.future.set_running_or_notify_cancel()]
+            cancelled = [call for call in self._calls if call.is_cancelled]
+            limit = self._slice if depth else None
+            batch = self._take_items(limit)
+        for call in cancelled:
+            self._end_call(call)
+        if batch:
+            self._compute(batch, depth)
+
+    def _take_items(self, limit: int | None) -> list[tuple[_Call, int]]:
+        """Take the items to compute now, the first of them not larger than the limit. The calls have the lock.
+
+        A call that has more items goes to the end of the queue, so that it does not hold up calls of other functions.
+        """
+        calls = [call for call in self._calls if not call.is_cancelled]
+        first = next((call for call in calls if limit is None or call.sizes[call.taken] <= limit), None)
+        if first is None:
+            return []
+        sharing = [first, *(call for call in calls if call is not first and call.function == first.function)]
+        batch: list[tuple[_Call, int]] = []
+        tokens = 0
+        for call, i in _in_turn(sharing):
+            tokens += call.sizes[i]
+            if batch and (tokens > self._slice or len(batch) == MAX_ITEMS):
+                break
+            batch.append((call, i))
+            call.taken = i + 1
+        self._calls.remove(first)
+        self._calls = deque(call for call in self._calls if call.taken < len(call.items))
+        if first.taken < len(first.items):
+            self._calls.append(first)
+        return batch
+
+    def _compute(self, batch: list[tuple[_Call, int]], depth: int) -> None:
+        """Compute items of one or several calls with the same function. Calls that fail together are tried alone."""
+        calls = list(dict.fromkeys(call for call, _ in batch))
         try:
-            if not first.is_mapped:
-                results = [call.function(self.model) for call in active]
-            else:
-                results = list(first.function(self.model, [call.item for call in active])) if active else []
-            for call, result in zip(active, results, strict=True):
-                call.future.set_result(result)
+            with interruptible(partial(self._interrupt, calls, depth + 1), self._slice):
+                results = calls[0].function(self.model, [call.items[i] for call, i in batch])
+            for (call, _), result in zip(batch, results, strict=True):
+                call.results.append(result)
+        except (_Abandoned, EngineClosed) as error:
+            for call in calls:
+                self._end_call(call, error)
         except Exception as error:
-            for call in active:
-                if not call.future.done():
-                    call.future.set_exception(error)
-        self._close(len(calls))
+            if len(calls) == 1:
+                self._end_call(calls[0], error)
+            else:
+                for call in calls:
+                    self._compute([(other, i) for other, i in batch if other is call], depth)
+            return
+        for call in calls:
+            if len(call.results) == len(call.items):
+                self._end_call(call)
+
+    def _interrupt(self, calls: Sequence[_Call], depth: int) -> None:
+        """Between two slices of calls, do what else is to be done."""
+        if self._is_stopped:
+            raise EngineClosed
+        if all(call.is_cancelled for call in calls):
+            raise _Abandoned
+        if self._has_work():
+            with torch.enable_grad():  # the mode of a thread, which the interrupted function may have changed
+                self._turn(depth)
+
+    def _end_call(self, call: _Call, error: Exception | None = None) -> None:
+        """Deliver the results or the error of a call, unless it is over."""
+        if call.is_over:
+            return
+        call.is_over = True
+        with self._changed:
+            if call in self._calls:
+                self._calls.remove(call)
+        if call.future.set_running_or_notify_cancel():
+            if error is None:
+                call.future.set_result(call.results[0] if call.is_single else call.results)
+            else:
+                call.future.set_exception(error)
+        self._close(1)
 
     def _close(self, count: int) -> None:
         """Count requests and calls as over."""
@@ -780,7 +898,6 @@ class Engine:
             rows, lookups, calls = list(self._waiting), list(self._lookups), list(self._calls)
             self._waiting.clear()
             self._lookups.clear()
-            self._calls.clear()
         if self._reading is not None:
             reader = self._reading[1]
             if isinstance(reader, _Row):
@@ -791,10 +908,10 @@ class Engine:
         self._reading, self._batches, self._searches = None, [], []
         for row in rows:
             self._finish(row, reason, error if reason == "error" else None)
-        for future in (*(lookup.future for lookup in lookups), *(call.future for call in calls)):
-            if future.set_running_or_notify_cancel():
-                future.set_exception(error)
-            self._close(1)
+        for lookup in lookups:
+            self._fail(lookup, error)
+        for call in calls:
+            self._end_call(call, error)
 
 
 _REASONS: dict[str, Literal["stop", "length", "cancelled", "error"]] = {

@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from time import perf_counter
 from typing import Any, TypeVar
 
@@ -35,6 +36,7 @@ from nextword.lm.base import TextModel
 from nextword.server.catalog import Catalog
 from nextword.server.chat import ChatTemplate
 from nextword.server.engine import Engine, Handle
+from nextword.server.jobs import Jobs
 from nextword.server.metrics import Metrics
 from nextword.server.pool import ModelPool
 from nextword.server.requests import (
@@ -71,10 +73,18 @@ class Lease:
     def model(self) -> TextModel:
         return self.engine.model
 
-    async def call(self, function: Callable[[TextModel], T]) -> T:
-        """Call a function with the model on the engine's thread; never, if this is cancelled before its turn."""
-        future: Future[T] = self.engine.call(function)
-        return await asyncio.wrap_future(future)
+    async def call(self, function: Callable[[TextModel], T], size: int = 0) -> T:
+        """Call a function with the model on the engine's thread; if this is cancelled, the call ends at its next slice.
+
+        size   how many tokens it computes, about
+        """
+        return await asyncio.wrap_future(self.engine.call(function, size))
+
+    async def map(
+        self, function: Callable[[TextModel, Sequence[X]], Sequence[T]], items: Sequence[X], sizes: Sequence[int]
+    ) -> list[T]:
+        """The results of a function for these items, which are computed together with those of other clients."""
+        return await asyncio.wrap_future(self.engine.map(function, items, sizes))
 
     def start(self, requests: Sequence[GenerationRequest]) -> Rows:
         """Submit generation requests. Raises what `Engine.submit` raises for the first."""
@@ -86,6 +96,7 @@ class Service:
 
     def __init__(self, pool: ModelPool, chat: ChatTemplate | None = None) -> None:
         self.pool, self.chat = pool, chat
+        self.jobs: Jobs | None = None  # training from the page, see `allow_training`
         self.catalog = Catalog(pool.folders)
         self.metrics = Metrics(self._stats)
         self.is_draining = False
@@ -120,6 +131,22 @@ class Service:
             refusal.message = refusal.message.replace(str(folder), name)
         return refusal
 
+    def allow_training(self, folder: Path) -> None:
+        """Let clients train into a folder, and serve what they have trained."""
+        self.jobs = Jobs(folder, self.add_model, self.remove_model, self.pool.device)
+
+    def add_model(self, name: str, folder: Path) -> str:
+        """Serve a run from now on; return its name."""
+        added = self.pool.add(name, folder)
+        self.catalog.update(self.pool.folders)
+        return added
+
+    def remove_model(self, name: str) -> bool:
+        """Serve a run no longer; False if it answers requests now."""
+        is_removed = self.pool.remove(name)
+        self.catalog.update(self.pool.folders)
+        return is_removed
+
     def describe(self, name: str) -> dict[str, Any]:
         """A model as /v1/models lists it."""
         engine = self.pool.loaded().get(name)
@@ -132,13 +159,17 @@ class Service:
             raise Refusal(
                 400, f"The path names the model {in_path[:80]!r} and the body {in_body[:80]!r}.", param="model"
             )
+        names = self.pool.names
+        if not names:
+            problem = "No model is served yet. Train one on the page Train, or start the server with a run folder."
+            raise Refusal(404, problem, code="no_model", param="model")
         if name is None:
-            if len(self.pool.names) > 1:
-                known = ", ".join(self.pool.names)
+            if len(names) > 1:
+                known = ", ".join(names)
                 raise Refusal(400, f"Several models are served. Set model to one of {known}.", param="model")
-            return self.pool.names[0]
-        if name not in self.pool.names:
-            known = ", ".join(self.pool.names)
+            return names[0]
+        if name not in names:
+            known = ", ".join(names)
             problem = f"There is no model {name[:80]!r}. Served: {known}."
             raise Refusal(404, problem, code="model_not_found", param="model")
         return name
@@ -188,16 +219,22 @@ class Service:
                 other.cancel()
             await asyncio.gather(task, watcher, return_exceptions=True)
 
+    async def use(self, request: Request, name: str, work: Callable[[Lease], Awaitable[T]]) -> T:
+        """Await work with a model for a client, and cancel it when the client leaves."""
+
+        async def lease_and_work() -> T:
+            async with self.lease(name) as lease:
+                return await work(lease)
+
+        return await self.run(request, lease_and_work())
+
     async def call(self, request: Request, name: str, function: Callable[[TextModel], T]) -> T:
         """Call a function with a model on its thread, for a client."""
-
-        async def work() -> T:
-            async with self.lease(name) as lease:
-                return await lease.call(function)
-
-        return await self.run(request, work())
+        return await self.use(request, name, lambda lease: lease.call(function))
 
     def close(self, drain_seconds: float) -> None:
+        if self.jobs is not None:
+            self.jobs.close()
         self.pool.close(drain_seconds)
         self._waiters.shutdown(wait=False, cancel_futures=True)
 

@@ -29,6 +29,7 @@ from torch.overrides import TorchFunctionMode
 
 from nextword.batching.examples import Bucketed, Examples
 from nextword.core.errors import Unsupported
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import Batch
 from nextword.layers.quantized import Int8Embedding
 from nextword.models.base import Network
@@ -105,13 +106,14 @@ def _integrate(
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # The two ends have weight 0: they are evaluated for the scores alone.
     alphas, weights = np.array([0.0, *(points + 1) / 2, 1.0]), np.array([0.0, *weights / 2, 0.0])
-    batch_size = max(1, MAX_TOKENS // len(is_text))
+    batch_size = max(1, slice_tokens(MAX_TOKENS) // len(is_text))
     integral, scores = np.zeros(len(is_text)), []
     for start in range(0, len(alphas), batch_size):
         chosen = slice(start, start + batch_size)
         values, gradients = _gradients(model, example, is_text, output, alphas[chosen], to_device)
         scores += values.tolist()
         integral += weights[chosen] @ gradients
+        end_slice()
     return Attribution(integral, scores[-1], scores[0])
 
 

@@ -22,6 +22,7 @@ import torch
 from nextword.batching.examples import Bucketed, FramedExamples
 from nextword.core.errors import InvalidSetting, Unsupported, unknown
 from nextword.core.protocols import Infilling
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import Batch, Vocabulary
 from nextword.data.tables import Columns
 from nextword.lm.base import TextModel
@@ -519,12 +520,13 @@ class Predictor(TextModel):
         """
         order, lengths, done = layout.validation_order(examples), examples.lengths, 0
         while done < len(order):
-            size = rows or max(1, BATCH_TOKENS // int(lengths[order[done]]))
+            size = rows or max(1, slice_tokens(BATCH_TOKENS) // int(lengths[order[done]]))
             chosen = order[done : done + size]
             yield chosen, to_device(layout.batch(examples, chosen, 0), self.device)
             done += len(chosen)
             if progress:
                 progress(done, len(order))
+            end_slice()
 
     def once(self, examples: FramedExamples, compute: Callable[[], Any]) -> Any:
         """The outputs for these examples, which results, comparison and error analysis of a run ask for in turn."""

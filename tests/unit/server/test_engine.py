@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from itertools import pairwise
 from typing import Any
 
 import pytest
 import torch
 
 from nextword.core.errors import InvalidSetting, MissingAbility, NextwordError
+from nextword.core.slices import end_slice
 from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
 from nextword.lm.base import TextModel
 from nextword.lm.generation_mixin import GenerationMixin
 from nextword.lm.loading import wrap_network
-from nextword.server.engine import Engine, Handle
+from nextword.server.engine import CHUNK, Engine, Handle
 from nextword.server.requests import (
     EngineClosed,
     Event,
@@ -313,24 +315,176 @@ def test_call_runs_between_the_steps_of_others(lm: GenerationMixin, engine: Engi
         engine.call(lambda model: 1 // 0).result()
 
 
-def test_mapped_items_that_wait_together_are_handed_over_together(lm: GenerationMixin) -> None:
-    engine, sizes = Engine(lm, rows=4), []
+def test_items_that_wait_for_the_same_function_are_computed_together(engine: Engine) -> None:
+    batches = []
 
     def lengths(model: TextModel, texts: Sequence[str]) -> list[int]:
-        sizes.append(len(texts))
+        batches.append(list(texts))
         return [len(text) for text in texts]
 
-    def fail(model: TextModel, texts: Sequence[str]) -> list[int]:
-        raise ValueError
+    done = occupy(engine)
+    futures = [engine.map(lengths, texts) for texts in (["a", "aa", "aaa"], ["b"])]
+    other = engine.map(lambda model, texts: [text.upper() for text in texts], ["c", "d"])
+    done.set()
+    assert [future.result() for future in futures] == [[1, 2, 3], [1]]
+    assert other.result() == ["C", "D"]
+    assert batches == [["a", "b", "aa", "aaa"]]  # one of each call in turn
+    assert engine.map(lengths, []).result() == []
+    assert engine.is_idle
+
+
+def test_items_are_computed_slice_by_slice_and_other_functions_take_turns(engine: Engine) -> None:
+    batches: list[str] = []
+
+    def join(model: TextModel, texts: Sequence[str]) -> list[str]:
+        batches.append("".join(texts))
+        return list(texts)
+
+    def other(model: TextModel) -> None:
+        batches.append("other")
 
     done = occupy(engine)
-    futures: list[Future[int]] = [engine.map(lengths, "a" * n) for n in range(6)]
-    failing = engine.map(fail, "a")
+    texts = engine.map(join, list("abcde"), [CHUNK // 2, CHUNK // 2, 1, CHUNK, CHUNK + 1])
+    call = engine.call(other)
     done.set()
-    assert [future.result() for future in futures] == list(range(6))
-    assert sizes == [4, 2]
-    assert isinstance(failing.exception(), ValueError)
+    assert texts.result() == list("abcde")
+    assert call.done()
+    assert batches == ["ab", "other", "c", "d", "e"]
+
+
+def test_items_that_fail_do_so_alone(engine: Engine) -> None:
+    def parse(model: TextModel, texts: Sequence[str]) -> list[int]:
+        return [int(text) for text in texts]
+
+    done = occupy(engine)
+    good, bad, last = (engine.map(parse, texts) for texts in (["1", "2"], ["3", "x"], ["4"]))
+    done.set()
+    assert (good.result(), last.result()) == ([1, 2], [4])
+    assert isinstance(bad.exception(), ValueError)
+    assert engine.is_idle
+
+
+def test_cancelled_calls_are_not_computed_and_do_not_harm_those_they_share_a_batch_with(engine: Engine) -> None:
+    batches = []
+
+    def lengths(model: TextModel, texts: Sequence[str]) -> list[int]:
+        batches.append(list(texts))
+        end_slice()
+        return [len(text) for text in texts]
+
+    done = occupy(engine)
+    first, second, third = (engine.map(lengths, texts) for texts in (["a"], ["bb"], ["ccc"]))
+    assert second.cancel()
+    done.set()
+    assert (first.result(), third.result()) == ([1], [3])
+    assert batches == [["a", "ccc"]]
+    assert engine.is_idle
+
+
+# ------------------------------------------------------------------------------------------------ slices
+
+
+def test_stream_receives_a_token_after_every_slice_of_a_long_call(lm: GenerationMixin, engine: Engine) -> None:
+    handle = engine.submit(GenerationRequest(encode(lm), stop=LONG))
+    wait_for_token(handle)
+    steps: list[int] = []
+
+    def compute(model: TextModel) -> None:
+        for _ in range(20):
+            steps.append(engine.stats().steps)
+            end_slice()
+        steps.append(engine.stats().steps)
+
+    engine.call(compute, size=10**6).result()
+    assert [after - before for before, after in pairwise(steps)] == [1] * 20
+    handle.cancel()
+
+
+def test_prompts_and_next_words_do_not_wait_for_a_long_call(lm: GenerationMixin, engine: Engine) -> None:
+    begun, is_answered = threading.Event(), threading.Event()
+
+    def compute(model: TextModel) -> None:
+        begun.set()
+        while not is_answered.is_set():
+            end_slice()
+
+    call = engine.call(compute, size=10**6)
+    begun.wait()
+    assert engine.next(PROMPT).result()
+    assert list(engine.submit(GenerationRequest(encode(lm), stop=Stop(3, at_end=False))))
+    assert not call.done()
+    is_answered.set()
+    call.result()
+
+
+def test_short_calls_run_between_the_slices_of_a_long_one_and_long_ones_wait(engine: Engine) -> None:
+    order: list[str] = []
+
+    def long(model: TextModel) -> None:
+        order.append("long begins")
+        for _ in range(5):
+            end_slice()
+        order.append("long ends")
+
+    def short(model: TextModel, items: Sequence[str]) -> list[str]:
+        order.append(f"short {''.join(items)}")
+        return list(items)
+
+    done = occupy(engine)
+    calls: list[Future[Any]] = [
+        engine.call(long, size=10**6),
+        engine.call(lambda model: order.append("other long"), size=10**6),
+    ]
+    calls += [engine.map(short, ["a"], [1])]
+    done.set()
+    for call in calls:
+        call.result()
+    assert order == ["long begins", "short a", "long ends", "other long"]
+
+
+def test_long_call_ends_when_its_client_leaves_or_the_engine_closes(lm: GenerationMixin) -> None:
+    engine = Engine(lm)
+    slices: list[int] = []
+
+    def endless(begun: threading.Event) -> Callable[[TextModel], None]:
+        def compute(model: TextModel) -> None:
+            while True:
+                slices.append(1)
+                begun.set()
+                end_slice()
+
+        return compute
+
+    begun = threading.Event()
+    call = engine.call(endless(begun), size=10**6)
+    begun.wait()
+    assert call.cancel()
+    assert engine.call(lambda model: 7).result() == 7
+    assert engine.is_idle
+    begun = threading.Event()
+    call = engine.call(endless(begun), size=10**6)
+    begun.wait()
     engine.close()
+    assert isinstance(call.exception(), EngineClosed)
+
+
+def test_gradients_of_a_long_call_do_not_change_the_steps_of_others(lm: GenerationMixin, engine: Engine) -> None:
+    request = GenerationRequest(encode(lm), Sample(seed=4), Stop(12, at_end=False), top=3)
+    expected = list(engine.submit(request))
+    begun, is_answered = threading.Event(), threading.Event()
+
+    @torch.no_grad()
+    def compute(model: TextModel) -> None:
+        begun.set()
+        while not is_answered.is_set():
+            end_slice()
+
+    call = engine.call(compute, size=10**6)
+    begun.wait()
+    events = list(engine.submit(request))
+    is_answered.set()
+    call.result()
+    assert [e for e in events if isinstance(e, TokenEvent)] == [e for e in expected if isinstance(e, TokenEvent)]
 
 
 @pytest.mark.parametrize("slug", ["gpt2", "lstm", "ngram", "xlnet", "glm", "elmo"])
