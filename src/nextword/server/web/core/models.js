@@ -5,7 +5,9 @@ import { t } from "./i18n.js";
 
 const VECTORS = ["word2vec", "glove"];
 const COUNTING = ["ngram"];
-const RECURRENT = ["rnn", "gru", "lstm", "awd-lstm", "ulmfit"];
+const WINDOW = ["nplm"];
+const RECURRENT = ["rnn", "gru", "lstm", "awd-lstm", "ulmfit", "elmo"];
+const FIRST = ["counting", "recurrent", "causal", "masked", "seq2seq"]; // families to begin with, in this order
 
 /** A model as the pages see it. */
 export class Model {
@@ -43,6 +45,7 @@ export class Model {
     if (COUNTING.includes(this.slug)) return "counting";
     if (this.isSeq2seq) return "seq2seq";
     if (this.isMasked) return "masked";
+    if (WINDOW.includes(this.slug)) return "window";
     return RECURRENT.includes(this.slug) ? "recurrent" : "causal";
   }
 
@@ -71,10 +74,12 @@ export function findModel(id) {
   return models.find((model) => model.id === id);
 }
 
-/** Some models to begin with: the best of each family, then the next best. */
+/** Some models to begin with: the best of each family, in the order of FIRST, then the next best. */
 export function diverse(some, most) {
+  const rank = (model) => (FIRST.indexOf(model.family) + FIRST.length + 1) % (FIRST.length + 1);
   const byQuality = [...some].sort((a, b) => (a.bitsPerByte ?? 99) - (b.bitsPerByte ?? 99));
   const best = byQuality.filter((model) => byQuality.find((other) => other.family === model.family) === model);
+  best.sort((a, b) => rank(a) - rank(b));
   return [...best, ...byQuality.filter((model) => !best.includes(model))].slice(0, most);
 }
 
