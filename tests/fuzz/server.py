@@ -35,7 +35,7 @@ from schemathesis.specs.openapi.checks import (
 )
 
 from tests.fuzz.mutations import BYTES
-from tests.server.conftest import Running, run_server
+from tests.support.running_server import Running, run_server
 from tests.support.server_runs import train_runs
 
 CHECKS = [

@@ -15,7 +15,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")  # read when datasets is imported
 
 from nextword.core.types import Greedy, Sample, Stop
 from nextword.lm.base import TextModel
-from tests.server.conftest import Running, run_server
+from tests.support.running_server import Running, run_server
 
 Models = Callable[[str], TextModel]
 TEXT = "the king of a land"

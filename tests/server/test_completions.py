@@ -12,7 +12,7 @@ import pytest
 
 from nextword.core.types import Beam, Greedy, Sample, Stop
 from nextword.lm.base import TextModel
-from tests.server.conftest import Running
+from tests.support.running_server import Running
 
 Models = Callable[[str], TextModel]
 CAUSAL = ("gpt2", "lstm", "ngram", "glm")

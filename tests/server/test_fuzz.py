@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.server.conftest import Running
+from tests.support.running_server import Running
 
 
 @pytest.mark.timeout(300)

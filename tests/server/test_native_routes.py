@@ -14,7 +14,7 @@ from nextword.evaluation.seq2seq import max_target_length
 from nextword.lens import LensResult
 from nextword.lm.base import TextModel
 from nextword.tasks.in_context import TEMPLATE, zero_shot_class
-from tests.server.conftest import Running
+from tests.support.running_server import Running
 
 Models = Callable[[str], TextModel]
 TEXT = "the king of a land"

@@ -12,7 +12,7 @@ from nextword.core.types import Greedy, Sample, Stop
 from nextword.evaluation.seq2seq import max_target_length
 from nextword.lm.base import TextModel
 from nextword.server.catalog import Catalog
-from tests.server.conftest import Running, run_server
+from tests.support.running_server import Running, run_server
 
 Models = Callable[[str], TextModel]
 TEXT = "the king of a land"

@@ -8,55 +8,24 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nextword.core.errors import InvalidSetting
-from nextword.lm.base import TextModel
 from nextword.server import native_routes, security
 from nextword.server.engine import Engine
 from nextword.server.security import Access, host_name, parse_origins
-from tests.server.conftest import KEY, Running, run_server
+from tests.support.running_server import KEY, PATIENCE, Running, eventually, held, run_server
 
 PATH = "/m/lstm/v1/completions"
 LONG = {"prompt": "the king", "max_tokens": 8192, "ignore_eos": True}  # takes a while
-PATIENCE = 30.0  # seconds after which something that should happen has not
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether something becomes true before patience ends."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def is_alive(server: Running) -> bool:
     return bool(server.client.get("/health").json()["status"] == "ok")
-
-
-@contextmanager
-def held(engine: Engine) -> Iterator[None]:
-    """Nothing happens on the engine's thread within this context."""
-    is_held, release = threading.Event(), threading.Event()
-
-    def hold(_: TextModel) -> None:
-        is_held.set()
-        release.wait(PATIENCE)
-
-    done = engine.call(hold)
-    assert is_held.wait(PATIENCE)
-    try:
-        yield
-    finally:
-        release.set()
-        done.result(PATIENCE)
 
 
 def connect(server: Running, buffer: int = 0) -> socket.socket:

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 from prometheus_client.parser import text_string_to_metric_families
 
 from nextword import __version__
-from tests.server.conftest import Running
+from tests.support.running_server import Running
 
 NATIVE = (
     "score next fill generate beam predict explain tag answer choose translate embed nearest project attention layers "
