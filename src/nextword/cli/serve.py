@@ -17,10 +17,16 @@ if TYPE_CHECKING:
     from nextword.server.service import Service
 
 EXAMPLE_KEY = "$NEXTWORD_API_KEY"
+RUNS = "runs"
 
 
 def serve(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Run folders, or one folder with several runs.")],
+    runs: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN]…", help="Run folders, or folders of runs. Default: all in runs/.", show_default=False
+        ),
+    ] = None,
     host: Annotated[str, typer.Option("--host", help="Address to listen on. Others than loopback need a key.")] = (
         "127.0.0.1"
     ),
@@ -45,6 +51,7 @@ def serve(
     chat: Annotated[
         str, typer.Option("--chat", metavar="TEMPLATE", help="Serve chats: plain, chatml or a Jinja file.")
     ] = "",
+    no_train: Annotated[bool, typer.Option("--no-train", help="Do not let the page train models.")] = False,
     device: Device = "auto",
     precision: Precision = "fp32",
     json: Json = False,
@@ -52,10 +59,12 @@ def serve(
     """Serve models over HTTP, with OpenAI's API for its clients and routes for all that the other commands do.
 
     Models are loaded on first use. With --memory, the least recently used are unloaded again. A model is named after
-    its folder. The key can also be set as NEXTWORD_API_KEY, where other users of the machine cannot see it. With
-    --json, the address and the models are printed as JSON.
+    its folder. On this machine's own address, the page also trains models, and serves them at once. The key can also
+    be set as NEXTWORD_API_KEY, where other users of the machine cannot see it. With --json, the address and the models
+    are printed as JSON.
 
     [dim]Examples[/]
+      nextword serve
       nextword serve runs/gpt2
       nextword serve runs/demo --port 8080
       nextword serve starter/gpt2 starter/bert --rows 8
@@ -65,12 +74,12 @@ def serve(
     """
     from nextword.core.errors import MissingDependency
 
-    folders = find_runs(runs)
+    folders = find_runs(runs or [])
     limit = parse_size(memory) if memory else None
     try:
         from nextword.server.app import create_app, listen, make_server
         from nextword.server.chat import find_template
-        from nextword.server.security import Access, parse_origins
+        from nextword.server.security import Access, is_loopback, parse_origins
         from nextword.server.service import Service
     except ModuleNotFoundError as error:
         raise MissingDependency(
@@ -82,6 +91,8 @@ def serve(
     template = find_template(chat) if chat else None
     pool = ModelPool(folders, limit, device=device, precision=precision, rows=rows, queue=queue)
     service = Service(pool, template)
+    if is_loopback(host) and not no_train:
+        service.allow_training(training_folder(runs or []))
     server = make_server(create_app(service, access))
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     with listen(host, port) as socket:
@@ -95,31 +106,40 @@ def serve(
 
 
 def find_runs(runs: list[str]) -> dict[str, Path]:
-    """Name → run folder. A folder that is no run stands for the runs in it."""
+    """Name → run folder. A folder that is no run stands for the runs in it; no folder at all, for those in runs/."""
     from nextword.core.errors import InvalidSetting, RunError
     from nextword.run_folder import RunFolder, is_run
 
-    paths: list[Path] = []
-    for run in runs:
-        inside = sorted(path.parent for path in Path(run).glob("*/manifest.json")) if Path(run).is_dir() else []
-        paths += inside if inside and not is_run(run) else [Path(run)]
+    named: list[tuple[str, Path]] = []  # a name that is empty is that of the folder
+    for run in runs or [RUNS]:
+        inside = sorted(path.parent for path in Path(run).glob("**/manifest.json")) if not is_run(run) else []
+        inside = [path for path in inside if not any(part.startswith(".") for part in path.relative_to(run).parts)]
+        named += [("-".join(path.relative_to(run).parts), path) for path in inside] or [("", Path(run))] * bool(runs)
     folders: dict[str, Path] = {}
-    for path in paths:
+    for name, path in named:
         folder = RunFolder.open(path)
         if not folder.has_model:
-            if len(paths) > len(runs):  # one of many in a folder, which is being trained
+            if name:  # one of many in a folder, which is being trained
                 continue
             raise RunError(f"{path} has no trained weights yet. Finish its training first.", path=path)
-        name = folder.path.resolve().name
+        name = name or folder.path.resolve().name
         if name in folders:
             raise InvalidSetting(
                 f"Two runs are named {name}: {folders[name]} and {path}. Copy or link one under another name.",
                 key="run",
             )
         folders[name] = path
-    if not folders:
+    if runs and not folders:
         raise RunError(f"{' '.join(runs)}: no run has trained weights yet. Finish the training of one first.")
     return folders
+
+
+def training_folder(runs: list[str]) -> Path:
+    """Where the page trains: in the folder of runs that is served, else in runs/."""
+    from nextword.run_folder import is_run
+
+    is_folder = len(runs) == 1 and Path(runs[0]).is_dir() and not is_run(runs[0])
+    return Path(runs[0] if is_folder else RUNS)
 
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -147,6 +167,11 @@ def _introduce(address: str, service: Service, has_key: bool) -> None:
 
     models = {entry["id"]: entry["nextword"] for entry in map(service.describe, service.pool.names)}
     print_line(f"[green]✓[/] nextword serves [bold]{address}[/] (reference: {address}/docs)")
+    if not models:
+        offer = "Open the page to train the demo, in about five minutes." if service.jobs else "Train one first."
+        print_line(f"There is no model yet. {offer}")
+        print_line("[dim]Ctrl+C ends the server.[/]")
+        return
     rows = [
         [
             escape(name),

@@ -12,9 +12,11 @@ leaderboard (BLEU) and shows what each model makes of some sources, with attenti
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from html import unescape
 from typing import Any
 
 from nextword.comparison.limits import describe_limits, describe_no_winner, find_winner
@@ -238,6 +240,11 @@ def render(comparison: Mapping[str, Any]) -> str:
     return document(
         f"{page.data}: nextword compare", page.headline(), sections, comparison.get("version") or "", TOUCH_SCRIPT
     )
+
+
+def describe_winner(comparison: Mapping[str, Any]) -> str:
+    """The headline of the report as plain text: which model predicts best, and how well."""
+    return unescape(re.sub("<[^>]+>", "", re.findall("<h1>(.*?)</h1>", _Page(comparison).headline(), re.S)[0]))
 
 
 class _Page:

@@ -21,12 +21,12 @@ from starlette.responses import PlainTextResponse
 
 from nextword import __version__
 from nextword.core.errors import CannotWrite, describe_os_error, in_command_line
-from nextword.server import lens_routes, native_routes, openai_routes, playground
+from nextword.server import job_routes, lens_routes, native_routes, openai_routes, playground
 from nextword.server.metrics import Measure
 from nextword.server.reference import policy_of, reference_page
 from nextword.server.replies import JsonRoute, Reply, ServiceOf, get_service, refuse
 from nextword.server.schema import ErrorReply
-from nextword.server.security import MAX_HEADERS, Access, ClientGone, Guard, TimedProtocol
+from nextword.server.security import MAX_HEADERS, Access, ClientGone, Guard, TimedProtocol, is_loopback
 from nextword.server.service import Service
 
 DRAIN_SECONDS = 30  # for requests to finish after SIGTERM
@@ -82,11 +82,14 @@ def create_app(service: Service, access: Access) -> FastAPI:
             "5XX": {"model": ErrorReply, "description": "The server cannot answer now."},
         },
     )
+    if not is_loopback(access.host):
+        service.jobs = None  # training is for the user of this machine
     app.state.service = service
     routers = [openai_routes.router, native_routes.router, lens_routes.router]
     if service.chat is not None:
         routers.append(openai_routes.chat_router)
     app.include_router(router)
+    app.include_router(job_routes.router)
     app.include_router(playground.make_router())
     for one in routers:
         app.include_router(one)
@@ -143,6 +146,8 @@ class Server(uvicorn.Server):
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         self.service.is_draining = True
+        if self.service.jobs is not None:
+            self.service.jobs.begin_shutdown()
         super().handle_exit(sig, frame)
 
 

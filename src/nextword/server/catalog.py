@@ -16,6 +16,10 @@ from nextword.models import model_class
 from nextword.recipe import network_config
 from nextword.results import Run
 from nextword.run_folder import RunFolder
+from nextword.tasks import parse_task
+from nextword.tasks.base import AnyTask
+from nextword.tasks.classification import TextTask
+from nextword.tasks.multitask import Multitask
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
@@ -28,10 +32,10 @@ class Catalog:
         self.folders = folders
         self._facts: dict[str, dict[str, Any]] = {}
 
-    def update(self, folders: Mapping[str, Path]) -> None:
-        """Describe these runs from now on, and forget the facts of others."""
+    def update(self, folders: Mapping[str, Path], changed: str) -> None:
+        """Describe these runs from now on; one of them was added, changed or removed."""
         self.folders = folders
-        self._facts = {name: facts for name, facts in self._facts.items() if name in folders}
+        self._facts.pop(changed, None)
 
     def describe(self, name: str, model: TextModel | None, status: str) -> dict[str, Any]:
         """A model as OpenAI's API lists it; the field `nextword` holds what it has no field for."""
@@ -70,7 +74,7 @@ def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _read_facts(folder: Path) -> dict[str, Any]:
     """The facts in a run folder. An unreadable one has few, and an error when it is used."""
-    unknown = ("abilities", "views", "kind", "is_seq2seq", "infills", "window", "tokenizer", "task")
+    unknown = ("abilities", "views", "kind", "is_seq2seq", "infills", "window", "tokenizer", "task", "task_settings")
     facts: dict[str, Any] = dict.fromkeys(("slug", "recipe", "parameters", "bits_per_byte", *unknown)) | {"created": 0}
     try:
         run = RunFolder.open(folder)
@@ -79,11 +83,29 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         facts["created"] = int((run.path / "manifest.json").stat().st_mtime)
         task = run.recipe.task
         if task is not None:
-            return facts | {"abilities": ["predict"], "task": task["kind"]}
+            return facts | {"abilities": ["predict"], "task": task["kind"], "task_settings": _describe_task(run)}
         facts |= _sketch(run)
     except (NextwordError, OSError):
         pass
     return facts
+
+
+def _describe_task(run: RunFolder) -> dict[str, Any]:
+    """What a fine-tuned run predicts, and for what, from its recipe."""
+    task = parse_task(run.recipe.task, run.name)
+    parts = task.each if isinstance(task, Multitask) else {}
+    return {
+        "data": Path(run.recipe.phases[0].data).name,
+        **_describe_labels(task),
+        "scheme": getattr(task.config, "scheme", None),
+        "has_unanswerable": getattr(task.config, "has_unanswerable", False),
+        "tasks": [{"name": name, "kind": part.config.kind, **_describe_labels(part)} for name, part in parts.items()],
+    }
+
+
+def _describe_labels(task: AnyTask) -> dict[str, Any]:
+    reads_pairs, has_numbers = (task.is_pair, task.is_numeric) if isinstance(task, TextTask) else (False, False)
+    return {"labels": list(task.config.labels), "is_pair": reads_pairs, "is_numeric": has_numbers}
 
 
 def _sketch(run: RunFolder) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """Several models by name: loaded on first use, and the least recently used unloaded when memory is short.
 
+Models can be added and removed while the server runs. `folders` is replaced then, never changed, so whoever iterates
+over it needs no lock.
+
     with pool.lease("gpt2") as engine:        within it, the model stays
         handle = engine.submit(request)       and afterwards, until its requests are over
 
@@ -12,6 +15,7 @@ import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -56,6 +60,36 @@ class ModelPool:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self.folders)
+
+    def add(self, name: str, folder: Path) -> str:
+        """Serve a run folder from now on; return its name, with a number if another folder has that name already."""
+        for known, other in self.folders.items():
+            if other.resolve() == folder.resolve():
+                self.unload(known)  # it may have better weights now
+                return known
+        with self._changed:
+            unique = next(n for n in chain([name], (f"{name}-{i}" for i in count(2))) if n not in self.folders)
+            self.folders = {**self.folders, unique: folder}
+            return unique
+
+    def remove(self, name: str) -> bool:
+        """Serve a model no longer. False, and nothing happens, if it is being loaded or answers requests."""
+        with self._changed:
+            is_removed = self.unload(name)
+            if is_removed:
+                self.folders = {other: folder for other, folder in self.folders.items() if other != name}
+        return is_removed
+
+    def unload(self, name: str) -> bool:
+        """Load the model again when it is next used. False, and nothing happens, if it is in use."""
+        with self._changed:
+            engine = self._engines.get(name)
+            if name in self._loading or self._leases[name] or (engine is not None and not engine.is_idle):
+                return False
+            self._engines.pop(name, None)
+        if engine is not None:
+            engine.close()
+        return True
 
     def status(self, name: str) -> Literal["unloaded", "loading", "loaded"]:
         """Raises UnknownName."""
@@ -106,14 +140,15 @@ class ModelPool:
     # -------------------------------------------------------------------------------------------- loading
 
     def _check(self, name: str) -> None:
-        if name not in self.folders:
-            raise unknown("model", name, self.folders)
+        folders = self.folders
+        if name not in folders:
+            raise unknown("model", name, folders)
 
     def _acquire(self, name: str) -> Engine:
         """Load the model if needed, and count a lease."""
-        self._check(name)
         with self._changed:
             self._changed.wait_for(lambda: name not in self._loading)
+            self._check(name)
             if name in self._engines:
                 self._engines.move_to_end(name)
                 self._leases[name] += 1

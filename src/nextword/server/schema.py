@@ -203,18 +203,14 @@ class BeamSettings(Body):
     diversity: float = Field(0.5, ge=0, le=100, description="Penalty per earlier group with the same token.")
 
 
-class GenerateBody(BeamSettings):
-    prompt: Text | Prompts = Field(description="Text to continue, or source, or text with blanks; or a list.")
-    max_tokens: int | None = Field(None, ge=0, le=MAX_TOKENS, description="Default: 100; translations: 2 × source.")
-    min_tokens: int = Field(0, ge=0, le=MAX_TOKENS)
+class SamplingSettings(Body):
+    """Settings of greedy decoding and sampling, as on the command line."""
+
     temperature: float | None = Field(None, ge=0, le=100, description="0: greedy. Default: 0.8; translations: 0.")
     top_k: int = Field(0, ge=0, le=MAX_ID)
     top_p: TopP = 1.0
     min_p: MinP = 0.0
     typical_p: float = Field(1.0, gt=0, le=1, description="Locally typical sampling with this probability mass.")
-    contrastive: float | None = Field(None, ge=0, le=1, description="α of contrastive search among top_k tokens.")
-    beam: int | None = Field(None, ge=1, le=MAX_WIDTH, description="Width of beam search instead of sampling.")
-    n_best: int | None = Field(None, ge=1, le=MAX_WIDTH, description="With beam: the n best, with scores.")
     repetition_penalty: Repetition = 1.0
     no_repeat_ngram: int = Field(0, ge=0, le=100, description="Never generate an n-gram of this size twice; 0: off.")
     frequency_penalty: Penalty = 0.0
@@ -222,6 +218,16 @@ class GenerateBody(BeamSettings):
     bias: dict[str, Annotated[float, Field(ge=-1e6, le=1e6)] | None] | None = Field(
         None, max_length=MAX_BIASES, description="Token's text, or id:NUMBER → number added to log p; null bans it."
     )
+
+
+class GenerateBody(BeamSettings, SamplingSettings):
+    prompt: Text | Prompts = Field(description="Text to continue, or source, or text with blanks; or a list.")
+    ids: Ids = Field([], description="Tokens that follow the prompt, and are continued.")
+    max_tokens: int | None = Field(None, ge=0, le=MAX_TOKENS, description="Default: 100; translations: 2 × source.")
+    min_tokens: int = Field(0, ge=0, le=MAX_TOKENS)
+    contrastive: float | None = Field(None, ge=0, le=1, description="α of contrastive search among top_k tokens.")
+    beam: int | None = Field(None, ge=1, le=MAX_WIDTH, description="Width of beam search instead of sampling.")
+    n_best: int | None = Field(None, ge=1, le=MAX_WIDTH, description="With beam: the n best, with scores.")
     seed: Seed = None
     stop: Annotated[list[StopString], Field(max_length=MAX_STOPS)] = Field([], description="Stop before these.")
     overflow: Literal["slide", "error"] = Field("slide", description="Prompts longer than the window.")
@@ -321,11 +327,13 @@ class LayersBody(Body):
 
 class GatesBody(Body):
     text: Text
+    layers: Numbers | None = Field(None, description="Layers to return, from 1, or negative from the last.")
 
 
 class GradientsBody(Body):
     text: Text
     target: Target = None
+    every: bool = Field(False, description="Of every token of the text, too: a matrix of norms for each layer.")
 
 
 class SaliencyBody(Body):
@@ -355,3 +363,46 @@ class BeamBody(BeamSettings):
     prompt: Text = Field(description="Text to continue, or source.")
     beam: int = Field(4, ge=1, le=MAX_WIDTH, description="Width of the beam.")
     max_tokens: int = Field(10, ge=1, le=MAX_TOKENS)
+
+
+class DistributionBody(SamplingSettings):
+    prompt: Text = Field(description="Text so far, or source.")
+    ids: Ids = Field([], description="Tokens generated since, which follow the prompt.")
+    k: int = Field(10, ge=0, le=MAX_K, description="How many of the likeliest tokens.")
+    chosen: Id | None = Field(None, description="Id of a token to report in any case.")
+
+
+# ------------------------------------------------------------------------------------------------ training
+
+MAX_MINUTES = 180.0  # of a job
+MAX_COMPARED = 12  # models of a comparison
+MAX_PROMPT = 400  # characters
+MAX_JOB_NAME = 40
+Name = Annotated[
+    str,
+    Field(max_length=MAX_JOB_NAME, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", description="Name of the model."),
+]
+
+
+class TextBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    name: str = Field(min_length=1, max_length=100, description="Name for people, such as that of the file.")
+    text: str = Field(description="The text. Of pairs: lines of a source, a tab and a target.")
+    kind: Literal["text", "pairs"] = "text"
+
+
+class JobBody(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    kind: Literal["train", "compare"]
+    recipe: str | None = Field(None, max_length=100, description="To train: one of GET /api/recipes.")
+    models: Annotated[list[Annotated[str, Field(max_length=200)]], Field(max_length=MAX_COMPARED)] | None = Field(
+        None, description="To compare: recipes, and names of served models. Default: a ladder of models."
+    )
+    data: str = Field(max_length=100, description="The id of a text, as in GET /api/texts.")
+    minutes: float | None = Field(
+        None, gt=0, le=MAX_MINUTES, description="Training time. Default: the recipe's budget; to compare: 4."
+    )
+    prompt: str = Field("", max_length=MAX_PROMPT, description="What the samples continue, fill or translate.")
+    name: Name | None = None

@@ -138,13 +138,13 @@ class Service:
     def add_model(self, name: str, folder: Path) -> str:
         """Serve a run from now on; return its name."""
         added = self.pool.add(name, folder)
-        self.catalog.update(self.pool.folders)
+        self.catalog.update(self.pool.folders, added)
         return added
 
     def remove_model(self, name: str) -> bool:
         """Serve a run no longer; False if it answers requests now."""
         is_removed = self.pool.remove(name)
-        self.catalog.update(self.pool.folders)
+        self.catalog.update(self.pool.folders, name)
         return is_removed
 
     def describe(self, name: str) -> dict[str, Any]:

@@ -47,6 +47,8 @@ class Event:
     epoch: float
     seconds: float  # spent in this phase, including the time before it was resumed
     values: Mapping[str, Any] = field(default_factory=dict)
+    # Of VALID events: the network with its weights of this moment, for observers that copy it. It must not be changed.
+    network: Any = field(default=None, compare=False, repr=False)
 
     @property
     def is_interrupted(self) -> bool:

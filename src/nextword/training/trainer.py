@@ -325,7 +325,8 @@ class Trainer:
 
     def event(self, kind: str, **values: object) -> Event:
         epoch = self.steps_done / self.steps_per_epoch
-        return Event(kind, self.phase.name, self.steps_done, epoch, self.seconds(), values)
+        network = self.network if kind == VALID else None
+        return Event(kind, self.phase.name, self.steps_done, epoch, self.seconds(), values, network)
 
     def seconds(self) -> float:
         """Training time of this phase, over all processes that worked on it."""
