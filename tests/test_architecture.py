@@ -16,7 +16,7 @@ SOURCE = Path(__file__).resolve().parent.parent / "src" / "nextword"
 
 # Packages and root modules in the order of the data; a module imports from its own level only within its package.
 LEVELS = [
-    {"core"},
+    {"core", "micro"},
     {"html"},
     {"data", "tokenizers", "layers", "kernels", "ngrams"},
     {"batching", "models", "metrics"},
@@ -74,6 +74,11 @@ def test_imports_point_backwards(path: Path) -> None:
         if other not in LEVEL or other == mine or any({mine, other} <= pair for pair in PARTNERS):
             continue
         assert LEVEL[other] < LEVEL[mine], f"{path.name} (level {LEVEL[mine]}) imports {name} (level {LEVEL[other]})"
+
+
+def test_micro_imports_nothing_of_the_rest() -> None:
+    for path in (SOURCE / "micro").glob("*.py"):
+        assert all(name.startswith("nextword.micro") for name in imported(path)), path.name
 
 
 def test_package_root_holds_few_modules() -> None:
