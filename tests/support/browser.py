@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 from urllib.parse import quote, urlencode
 
-import pytest
 from selenium import webdriver
 from selenium.common.exceptions import JavascriptException
 from selenium.webdriver.chrome.service import Service
@@ -21,6 +18,8 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
+
+from tests.support.browser_programs import require
 
 PATIENCE = 30.0  # seconds after which something that should happen has not
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,31 +42,9 @@ LOCAL = ("data:", "blob:", "about:")  # URLs of requests that reach no server
 SETTLED = "!document.querySelector('[aria-busy=true]') && document.querySelector('main article h1') !== null"
 
 
-# ------------------------------------------------------------------------------------------------ what is installed
-
-
-def skip_or_fail(reason: str) -> NoReturn:
-    """Skip with a reason that says what to install; with CI=true in the environment, fail."""
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
-
-
-def find_program(*names: str) -> str:
-    """The path of the first program of these that is installed, or ""."""
-    return next((path for name in names if (path := shutil.which(name))), "")
-
-
 def start_chromium() -> webdriver.Chrome:
     """A browser without windows. The test is skipped where Chromium or its driver is absent."""
-    binary = find_program("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-    driver = find_program("chromedriver")
-    missing = [name for name, path in (("chromium", binary), ("chromedriver", driver)) if not path]
-    if missing:
-        skip_or_fail(
-            f"NO BROWSER: {' and '.join(missing)} not found, so the playground is not tested here. "
-            "Debian: apt-get install chromium chromium-driver"
-        )
+    binary, driver = require("chromium", "chromium-driver")
     options = webdriver.ChromeOptions()
     for flag in FLAGS:
         options.add_argument(flag)
