@@ -75,11 +75,14 @@ def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
 def _read_facts(folder: Path) -> dict[str, Any]:
     """The facts in a run folder. An unreadable one has few, and an error when it is used."""
     unknown = ("abilities", "views", "kind", "is_seq2seq", "infills", "window", "tokenizer", "task", "task_settings")
-    facts: dict[str, Any] = dict.fromkeys(("slug", "recipe", "parameters", "bits_per_byte", *unknown)) | {"created": 0}
+    facts: dict[str, Any] = dict.fromkeys(("slug", "recipe", "data", "parameters", "bits_per_byte", *unknown)) | {
+        "created": 0
+    }
     try:
         run = RunFolder.open(folder)
         summary = Run(run.path).summary()
         facts |= {key: summary[key] for key in ("slug", "recipe", "parameters", "bits_per_byte")}
+        facts["data"] = Path(run.recipe.phases[0].data).name  # where it lies is nobody's business
         facts["created"] = int((run.path / "manifest.json").stat().st_mtime)
         task = run.recipe.task
         if task is not None:
@@ -95,7 +98,6 @@ def _describe_task(run: RunFolder) -> dict[str, Any]:
     task = parse_task(run.recipe.task, run.name)
     parts = task.each if isinstance(task, Multitask) else {}
     return {
-        "data": Path(run.recipe.phases[0].data).name,
         **_describe_labels(task),
         "scheme": getattr(task.config, "scheme", None),
         "has_unanswerable": getattr(task.config, "has_unanswerable", False),
