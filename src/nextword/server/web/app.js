@@ -83,11 +83,12 @@ function toggleMenu(isOpen = frame.menu.getAttribute("aria-expanded") !== "true"
 async function open() {
   const fragment = isSaved ? savedView().fragment : location.hash;
   const wanted = /^#?\/?([\w-]+)/.exec(fragment)?.[1] ?? "";
-  const id = wanted in PAGES ? wanted : allModels().length ? "type" : "train";
+  const id = Object.hasOwn(PAGES, wanted) ? wanted : allModels().length ? "type" : "train";
   const [{ default: Kind }, { default: strings }] = await PAGES[id]();
   Kind.id = id;
   addStrings(id, strings);
   const { state } = address.parse(wanted === id ? fragment : `#/${id}`, () => Kind.defaults);
+  if (history.state?.page === id) Object.assign(state, history.state.state);
   if (current?.constructor === Kind && current.isConnected) {
     await current.restore(state);
     return;
@@ -96,10 +97,13 @@ async function open() {
   forgetAnswers();
   const page = document.createElement(`nw-page-${id}`);
   const toolbar = document.createElement("nw-toolbar");
-  page.onState = (now) => history.replaceState(null, "", address.format(id, now, Kind.defaults).fragment);
+  page.onState = (now) => {
+    const { fragment: short, isCut } = address.format(id, now, Kind.defaults);
+    history.replaceState(isCut ? { page: id, state: now } : null, "", short); // a long text stays in this tab
+  };
   const heading = h("h1", {}, t(`${id}.title`));
   put(frame.main, h("article", { class: `page ${id}` }, h("div", { class: "head" }, heading, h("p", { class: "lede" }, t(`${id}.intro`))), page, toolbar));
-  toolbar.show(page, () => address.format(id, page.state, Kind.defaults));
+  toolbar.show(page, (most) => address.format(id, page.state, Kind.defaults, most));
   document.title = `${t(`page:${id}`)} · nextword`;
   for (const link of frame.nav.querySelectorAll("a")) {
     if (link.dataset.page === id) link.setAttribute("aria-current", "page");

@@ -7,21 +7,21 @@ const LONGEST = 8000; // characters of a fragment; some programs cut longer link
 
 /** {page, state} of a fragment. Values take the types of the page's defaults; what does not fit is ignored. */
 export function parse(fragment, defaultsOf) {
-  const [path, query = ""] = fragment.replace(/^#?\/?/, "").split("?", 2);
-  const page = decodeURIComponent(path);
+  const [, path, query] = /^#?\/?([^?]*)\??(.*)$/s.exec(fragment);
+  const page = decode(path);
   const defaults = defaultsOf(page);
   if (!defaults) return { page: "", state: {} };
   const state = structuredClone(defaults);
   for (const [key, text] of new URLSearchParams(query)) {
-    if (!(key in defaults)) continue;
+    if (!Object.hasOwn(defaults, key)) continue;
     const value = read(text, defaults[key]);
     if (value !== undefined) state[key] = value;
   }
   return { page, state };
 }
 
-/** The fragment of a state, or of as much of it as fits: the longest texts are left out first, and `isCut` says so. */
-export function format(page, state, defaults) {
+/** The fragment of a state, or of as much of it as fits into `most` characters: the longest texts are left out first, and `isCut` says so. */
+export function format(page, state, defaults, most = LONGEST) {
   const parts = Object.entries(state)
     .filter(([key, value]) => key in defaults && JSON.stringify(value) !== JSON.stringify(defaults[key]))
     .map(([key, value]) => [key, Array.isArray(value) ? value.map(encodeURIComponent).join(",") : String(value)]);
@@ -30,7 +30,7 @@ export function format(page, state, defaults) {
     return `#/${encodeURIComponent(page)}${query ? `?${query}` : ""}`;
   };
   let kept = parts;
-  while (build(kept).length > LONGEST && kept.length) {
+  while (build(kept).length > most && kept.length) {
     const longest = kept.reduce((a, b) => (b[1].length > a[1].length ? b : a));
     kept = kept.filter((part) => part !== longest);
   }
@@ -38,8 +38,17 @@ export function format(page, state, defaults) {
 }
 
 function read(text, example) {
-  if (Array.isArray(example)) return text ? text.split(",").map(decodeURIComponent) : [];
+  if (Array.isArray(example)) return text ? text.split(",").map(decode) : [];
   if (typeof example === "number") return text.trim() && Number.isFinite(Number(text)) ? Number(text) : undefined;
   if (typeof example === "boolean") return text === "true" ? true : text === "false" ? false : undefined;
   return text;
+}
+
+/** Percent-decoded, or as it is if somebody has damaged it. */
+function decode(text) {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
 }

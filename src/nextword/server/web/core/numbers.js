@@ -19,17 +19,17 @@ export function percent(probability, digits = 1) {
 export function count(value) {
   if (value === null || value === undefined) return "–";
   if (Math.abs(value) < 1e5) return value.toLocaleString("en");
-  for (const [size, letter] of [[1e9, "G"], [1e6, "M"], [1e3, "k"]]) {
-    if (Math.abs(value) >= size) return `${Number((value / size).toPrecision(3))} ${letter}`;
-  }
-  return String(value);
+  const rounded = Number(value.toPrecision(3)); // 999,999 is 1 M, not 1000 k
+  const [size, letter] = [[1e9, "G"], [1e6, "M"], [1e3, "k"]].find(([least]) => Math.abs(rounded) >= least);
+  return `${Number((rounded / size).toPrecision(3))} ${letter}`;
 }
 
 /** Seconds: 0.8 s, 43 s, 4 min 10 s, 2 h 5 min. */
 export function duration(seconds) {
   if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  const minutes = Math.floor(seconds / 60);
-  if (minutes < 60) return `${minutes} min ${Math.round(seconds % 60)} s`;
+  const whole = Math.round(seconds);
+  const minutes = Math.floor(whole / 60);
+  if (minutes < 1) return `${whole} s`;
+  if (minutes < 60) return `${minutes} min ${whole % 60} s`;
   return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
