@@ -111,6 +111,20 @@ def test_generate_takes_several_prompts(server: Running, models: Models) -> None
     assert [row["text"] for row in answer] == expected
 
 
+@pytest.mark.parametrize("name", ["gpt2", "ngram"])
+def test_ids_follow_the_prompt(server: Running, models: Models, name: str) -> None:
+    """A text that is continued from its ids is the text that would have been generated at once."""
+    body = {"prompt": TEXT, "temperature": 0, "max_tokens": 8, "stream": True}
+    *events, whole = server.events(f"/m/{name}/api/generate", body)
+    ids = [id for event in events[:3] for id in event["ids"]]
+    *rest, _ = server.events(f"/m/{name}/api/generate", {**body, "ids": ids, "max_tokens": 8 - len(ids)})
+    assert [event["ids"] for event in rest] == [event["ids"] for event in events[3:]]
+    assert whole["tokens"] == 8
+    server.post(f"/m/{name}/api/generate", {"prompt": [TEXT, TEXT], "ids": ids}, 400)
+    server.post("/m/seq2seq/api/generate", {"prompt": TEXT, "ids": ids}, 400)
+    server.post("/m/glm/api/generate", {"prompt": "the ___", "ids": ids}, 400)
+
+
 def test_reasons_are_those_of_the_command(server: Running, models: Models) -> None:
     end = f"id:{models('gpt2').tokenizer.end}"
     answer = server.post("/m/gpt2/api/generate", {"prompt": TEXT, "temperature": 0, "bias": {end: 1000.0}})
@@ -252,6 +266,24 @@ VIEWS: list[tuple[str, str, dict[str, Any], View]] = [
         {"prompt": TEXT, "beam": 2, "max_tokens": 4},
         lambda lm: lens.trace_beam(lm, TEXT, Beam(2), Stop(4)),
     ),
+    (
+        "distribution",
+        "gpt2",
+        {"prompt": TEXT, "ids": [5, 9], "k": 4, "temperature": 0.7, "top_k": 6, "top_p": 0.9, "chosen": 11},
+        lambda lm: lens.show_decoding(lm, TEXT, Sample(0.7, 6, 0.9), 4, [5, 9], 11),
+    ),
+    (
+        "distribution",
+        "ngram",
+        {"prompt": TEXT, "min_p": 0.1, "repetition_penalty": 1.5},
+        lambda lm: lens.show_decoding(lm, TEXT, Sample(0.8, min_p=0.1, repetition=1.5)),
+    ),
+    (
+        "distribution",
+        "seq2seq",
+        {"prompt": TEXT, "ids": [5]},
+        lambda lm: lens.show_decoding(lm, TEXT, Greedy(), ids=[5]),
+    ),
 ]
 
 
@@ -261,6 +293,14 @@ def test_views_equal_those_of_the_lens(
 ) -> None:
     answer = server.post(f"/m/{name}/api/{route}", body)
     close(answer, {**view(models(name)).as_dict(), "model": name})
+
+
+def test_distribution_refuses_what_is_no_token(server: Running) -> None:
+    for name in ("gpt2", "seq2seq"):
+        server.post(f"/m/{name}/api/distribution", {"prompt": TEXT, "ids": [10**6]}, 400)
+        server.post(f"/m/{name}/api/distribution", {"prompt": TEXT, "chosen": 10**6}, 400)
+    server.post("/m/gpt2/api/distribution", {"prompt": TEXT, "ids": [1] * 20_000}, 400)
+    server.post("/m/bert/api/distribution", {"prompt": TEXT}, 400)
 
 
 def test_explain_attributes_the_label_of_a_classifier(server: Running, models: Models) -> None:

@@ -10,6 +10,7 @@
     project_vectors    words or texts as points on a plane                             models that embed
     trace_beam         a beam search with what it pruned                               models that generate
 
+    show_decoding      the next token before and after temperature, top-k, top-p …     the same
     lm = nextword.load("runs/mine")
     nextword.lens.explain_text(lm, "the cat sat on the mat")       # a notebook shows it as a colored text
 
@@ -20,7 +21,8 @@ show raises `Unsupported` with the reason and what to use instead; `list_views(l
 
 from nextword.lens.attention import Attention, AttentionMap, read_attention
 from nextword.lens.beam_tree import BeamNode, BeamTree, trace_beam
-from nextword.lens.gradient_reach import GradientReach, LayerReach, trace_gradient
+from nextword.lens.decoding import DecodingEffect, DecodingStage, TokenChance, show_decoding, show_decoding_after
+from nextword.lens.gradient_reach import GradientReach, GradientReaches, LayerReach, trace_gradient, trace_gradients
 from nextword.lens.logit_lens import LayerPrediction, LayerPredictions, Position, predict_by_layer
 from nextword.lens.recurrent_traces import GateTraces, LayerTrace, trace_gates
 from nextword.lens.result import LensResult, Token
@@ -38,6 +40,8 @@ __all__ = [
     "BeamNode",
     "BeamTree",
     "GateTraces",
+    "DecodingEffect",
+    "DecodingStage",
     "GradientReach",
     "LayerPrediction",
     "LayerPredictions",
@@ -54,6 +58,7 @@ __all__ = [
     "TokenAttribution",
     "TokenExplanation",
     "attribute_word",
+    "TokenChance",
     "explain_text",
     "find_neighbors",
     "list_views",
@@ -62,5 +67,7 @@ __all__ = [
     "read_attention",
     "trace_beam",
     "trace_gates",
+    "show_decoding",
+    "show_decoding_after",
     "trace_gradient",
 ]

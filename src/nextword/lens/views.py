@@ -14,6 +14,7 @@ VIEWS = {  # name → the function that makes the view
     "neighbors": "find_neighbors",
     "projection": "project_vectors",
     "beam": "trace_beam",
+    "decoding": "show_decoding",
 }
 
 
@@ -31,5 +32,6 @@ def list_views(model: TextModel) -> tuple[str, ...]:
         "neighbors": "embed" in can,
         "projection": "embed" in can,
         "beam": "generate" in can,
+        "decoding": "generate" in can,
     }
     return tuple(name for name in VIEWS if has[name])

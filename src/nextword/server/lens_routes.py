@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -13,12 +14,13 @@ from nextword.core.errors import invalid
 from nextword.core.types import PSEUDO, Stop
 from nextword.lens import LensResult
 from nextword.lm.base import TextModel
-from nextword.server.native_routes import check_tokens, parse_beam
+from nextword.server.native_routes import MAX_CONTEXT, check_tokens, parse_beam, parse_sampling
 from nextword.server.replies import JsonRoute, ServiceOf, reply
 from nextword.server.schema import (
     AttentionBody,
     BeamBody,
     Body,
+    DistributionBody,
     ExplainBody,
     GatesBody,
     GradientsBody,
@@ -27,7 +29,7 @@ from nextword.server.schema import (
     ProjectBody,
     SaliencyBody,
 )
-from nextword.server.service import Service
+from nextword.server.service import Lease, Service
 from nextword.tasks.base import Predictor
 from nextword.tasks.classification import Classifier
 
@@ -185,3 +187,34 @@ async def beam(service: ServiceOf, request: Request, body: BeamBody) -> Response
         return lens.trace_beam(lm, body.prompt, parse_beam(body, body.beam), Stop(body.max_tokens))
 
     return await _look(service, request, body, read)
+
+
+@router.post("/distribution", summary="The next token before and after decoding")
+async def distribution(service: ServiceOf, request: Request, body: DistributionBody) -> Response:
+    """The likeliest next tokens with their probabilities by the model, and after temperature, top-k, top-p, min-p and
+    penalties: those with which `/api/generate` chooses in this place."""
+    name = service.choose_for(request, body)
+
+    async def look(lease: Lease) -> Object:
+        lm = lease.model
+        lm.require("generate")
+        count = await service.compute(
+            lambda text: check_tokens(lm, "prompt", [text], MAX_CONTEXT), body.prompt, len(body.prompt)
+        )
+        if count + len(body.ids) > MAX_CONTEXT:
+            raise invalid(
+                "ids", f"{len(body.ids):,} tokens", f"and the prompt must have at most {MAX_CONTEXT:,} tokens."
+            )
+        if not 0 <= max(body.ids, default=0) < len(lm.tokenizer):
+            raise invalid("ids", max(body.ids), f"must be from 0 to {len(lm.tokenizer) - 1}.")
+        decoding = parse_sampling(body, is_exact=lm.is_seq2seq)
+        settings: tuple[Any, ...] = (decoding, body.k, body.ids, body.chosen)
+        if lm.is_seq2seq or not lm.network.can_join:
+            return (await lease.call(lambda lm: lens.show_decoding(lm, body.prompt, *settings))).as_dict()
+        ids = [*lm.tokenizer.encode(body.prompt).ids.tolist(), *body.ids]
+        found = lease.engine.after_prompt(
+            ids, lambda last, state: lens.show_decoding_after(lm, body.prompt, last, state, *settings)
+        )
+        return (await asyncio.wrap_future(found)).as_dict()
+
+    return await reply(service, {**await service.use(request, name, look), "model": name})

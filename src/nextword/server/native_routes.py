@@ -35,6 +35,7 @@ from nextword.server.schema import (
     GenerateBody,
     NextBody,
     PredictBody,
+    SamplingSettings,
     ScoreBody,
     TagBody,
     TranslateBody,
@@ -49,6 +50,7 @@ from nextword.tasks.tagging import WordTagger
 DEFAULT_TEMPERATURE = 0.8
 DEFAULT_LENGTH = 100  # tokens
 MAX_CONTEXT = 16_384  # tokens of a text before a next word
+SAMPLING_KEYS = frozenset(("temperature", "top_k", "top_p", "min_p", "typical_p", "seed"))
 
 Object = dict[str, Any]  # a JSON object
 router = APIRouter(prefix="/api", route_class=JsonRoute, tags=["nextword"])
@@ -134,11 +136,15 @@ async def generate(service: ServiceOf, request: Request, body: GenerateBody) -> 
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt
     if body.stream and (len(prompts) > 1 or body.n_best is not None):
         raise invalid("stream", True, "is for one prompt, and not for the n best.")
+    if body.ids and (len(prompts) > 1 or body.n_best is not None):
+        raise invalid("ids", body.ids[:8], "is for one prompt, and not for the n best.")
     async with AsyncExitStack() as stack:
         lease = await stack.enter_async_context(service.lease(service.choose_for(request, body)))
         lm = lease.model
         await service.compute(lambda texts: check_tokens(lm, "prompt", texts), prompts, sum(map(len, prompts)))
         has_blanks = lm.can_infill and any(map(lm.count_blanks, prompts))
+        if body.ids and (has_blanks or lm.is_seq2seq):
+            raise invalid("ids", body.ids[:8], "is for models that continue a prompt, without blanks.")
         decoding = _parse_decoding(body, is_exact=has_blanks or lm.is_seq2seq)
         stop = _parse_stop(lm, body, prompts)
         if isinstance(decoding, Beam):
@@ -147,6 +153,7 @@ async def generate(service: ServiceOf, request: Request, body: GenerateBody) -> 
             rows = await service.run(request, lease.call(_finder(prompts, decoding, stop, body.n_best, body.overflow)))
             return await reply(service, rows[0] if isinstance(body.prompt, str) else {"generations": rows})
         ids = await service.compute(partial(_encode, lm), prompts, sum(map(len, prompts)))
+        ids = [own + tuple(body.ids) for own in ids]
         job = _Generation(lease, prompts, ids, decoding, stop, body.overflow)
         stack.callback(job.rows.cancel)
         if body.stream:
@@ -162,18 +169,8 @@ def _check_beam(width: int, max_tokens: int) -> None:
 
 def _parse_decoding(body: GenerateBody, is_exact: bool) -> Decoding:
     """`is_exact`: without settings of sampling, take the likeliest text."""
-    bias = {
-        int(token[3:]) if token[:3] == "id:" and token[3:].isdecimal() and token.isascii() else token: value
-        for token, value in (body.bias or {}).items()
-    }
-    rules: dict[str, Any] = {
-        "repetition": body.repetition_penalty,
-        "no_repeat": body.no_repeat_ngram,
-        "bias": {token: -np.inf if value is None else value for token, value in bias.items()},
-    }
-    penalties: dict[str, Any] = {"frequency": body.frequency_penalty, "presence": body.presence_penalty}
-    sampling = {"temperature", "top_p", "min_p", "typical_p", "seed"} | (set() if body.contrastive else {"top_k"})
-    given = [key for key in sorted(sampling) if key in body.model_fields_set]
+    rules = _parse_rules(body)
+    given = sorted((SAMPLING_KEYS - ({"top_k"} if body.contrastive else set())) & body.model_fields_set)
     if (body.beam is not None or body.contrastive is not None) and given:
         method = "beam" if body.beam is not None else "contrastive"
         raise invalid(given[0], getattr(body, given[0]), f"is for sampling. Leave it out, or {method}.")
@@ -185,11 +182,30 @@ def _parse_decoding(body: GenerateBody, is_exact: bool) -> Decoding:
         raise invalid("n_best", body.n_best, "needs beam search: set beam.")
     if body.contrastive is not None:
         return Contrastive(body.top_k or Contrastive.k, body.contrastive, **rules)
-    if body.temperature == 0 or (is_exact and not given):
+    return parse_sampling(body, is_exact, body.seed)
+
+
+def parse_sampling(body: SamplingSettings, is_exact: bool, seed: int | None = None) -> Greedy | Sample:
+    """`is_exact`: without settings of sampling, take the likeliest token."""
+    rules = _parse_rules(body)
+    penalties: dict[str, Any] = {"frequency": body.frequency_penalty, "presence": body.presence_penalty}
+    if body.temperature == 0 or (is_exact and not SAMPLING_KEYS & body.model_fields_set):
         return Greedy(**rules, **penalties)
     temperature = DEFAULT_TEMPERATURE if body.temperature is None else body.temperature
     filters: dict[str, Any] = {"min_p": body.min_p, "typical": body.typical_p}
-    return Sample(temperature, body.top_k, body.top_p, body.seed, **filters, **rules, **penalties)
+    return Sample(temperature, body.top_k, body.top_p, seed, **filters, **rules, **penalties)
+
+
+def _parse_rules(body: SamplingSettings) -> dict[str, Any]:
+    bias = {
+        int(token[3:]) if token[:3] == "id:" and token[3:].isdecimal() and token.isascii() else token: value
+        for token, value in (body.bias or {}).items()
+    }
+    return {
+        "repetition": body.repetition_penalty,
+        "no_repeat": body.no_repeat_ngram,
+        "bias": {token: -np.inf if value is None else value for token, value in bias.items()},
+    }
 
 
 def parse_beam(body: BeamSettings, width: int) -> Beam:

@@ -14,7 +14,7 @@ import pytest
 
 from nextword import lens
 from nextword.core.errors import InvalidSetting, Unsupported
-from nextword.core.types import Beam, Stop
+from nextword.core.types import Beam, Sample, Stop
 from nextword.lens.views import VIEWS
 from nextword.lm.base import TextModel
 from nextword.models import MODELS
@@ -43,6 +43,7 @@ def show(model: TextModel, view: str) -> lens.LensResult:
         "neighbors": lambda: lens.find_neighbors(model, "the cat", ["a dog", "the mat"]),
         "projection": lambda: lens.project_vectors(model, ["a dog", "the mat", "the door"]),
         "beam": lambda: lens.trace_beam(model, SOURCE, Beam(3), Stop(max_tokens=4)),
+        "decoding": lambda: lens.show_decoding(model, SOURCE, Sample(0.8, top_k=5), chosen=2),
     }
     return calls[view]()
 
