@@ -62,6 +62,7 @@ class Phase:
     initialization: Mapping[str, Any] = field(default_factory=dict)  # kind, scale and bias; empty: each layer's own
     estimator: Mapping[str, Any] = field(default_factory=dict)  # for kind "count"
     init_from: str = ""  # a run folder to take the initial weights from
+    noise: Mapping[str, Any] = field(default_factory=dict)  # on those weights, before training (training/noise.py)
     trainable_groups: int = 0  # number of top layer groups to train (models/parameter_groups.py); 0: all
     clip: float = 0.0  # maximal norm of the gradient; 0: no clipping
     accumulate: int = 1  # batches per optimizer step

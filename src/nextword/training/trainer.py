@@ -47,6 +47,7 @@ from nextword.training.device import (
     to_device,
 )
 from nextword.training.events import BEGIN, END, STEP, VALID, Event, Job
+from nextword.training.noise import check_noise
 from nextword.training.optimizers import TrainableLayers, check_optimizer
 from nextword.training.schedules import Progress, Schedule
 from nextword.training.steps import check_step, make_step
@@ -526,6 +527,7 @@ def _make_objective(job: Job) -> Objective[Any]:
     objective = make_objective(phase.objective, phase.batches, network.vocabulary)
     objective.check(network)
     check_initialization(network, phase.initialization)
+    check_noise(phase.noise, bool(phase.init_from))
     if phase.online:
         check_online(network, phase)
     check_network_options(network, phase)

@@ -12,7 +12,7 @@ things in two vocabularies.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import torch
@@ -32,6 +32,7 @@ from nextword.tokenizers import fingerprint, vocabulary
 from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.events import Job
+from nextword.training.noise import add_noise
 
 NEW = -1  # the row of a word that the other vocabulary lacks
 PROPOSAL = "readout.proposal."  # tensors of sampled softmax that come from the new training text
@@ -78,7 +79,18 @@ def load_initial_weights(job: Job, tokenizer: Tokenizer) -> Sequence[str]:
     reinitialized = {name: random[name] for name in job.network.reinitialized}
     tensors, notes = initial_weights(job, tokenizer)
     network.load_state_dict({**tensors, **reinitialized})
+    if job.phase.noise:
+        _add_noise(network, job.phase, reinitialized)
     return notes
+
+
+def _add_noise(network: Network, phase: Phase, random: Collection[str]) -> None:
+    """NoisyTune, but for weights that are random anyway."""
+    options, skipped = dict(phase.noise), set(random)
+    if not options.pop("embeddings", True):
+        embeddings = [*network.embedding.parameters()]
+        skipped |= {name for name, p in network.named_parameters() if any(p is own for own in embeddings)}
+    add_noise(network, torch.Generator().manual_seed(phase.seed), skipped=skipped, **options)
 
 
 def initial_weights(job: Job, tokenizer: Tokenizer) -> tuple[dict[str, Tensor], Sequence[str]]:
