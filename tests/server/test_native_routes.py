@@ -239,7 +239,9 @@ VIEWS: list[tuple[str, str, dict[str, Any], View]] = [
     ("layers", "gpt2", {"text": TEXT, "k": 2}, lambda lm: lens.predict_by_layer(lm, TEXT, k=2)),
     ("layers", "bert", {"text": "the ___ of a land"}, lambda lm: lens.predict_by_layer(lm, "the ___ of a land")),
     ("gates", "lstm", {"text": TEXT}, lambda lm: lens.trace_gates(lm, TEXT)),
+    ("gates", "lstm", {"text": TEXT, "layers": [-1]}, lambda lm: lens.trace_gates(lm, TEXT, [-1])),
     ("gradients", "lstm", {"text": TEXT}, lambda lm: lens.trace_gradient(lm, TEXT)),
+    ("gradients", "lstm", {"text": TEXT, "every": True}, lambda lm: lens.trace_gradients(lm, TEXT)),
     ("saliency", "lstm", {"text": TEXT, "target": "s"}, lambda lm: lens.attribute_word(lm, TEXT, "s")),
     (
         "saliency",

@@ -5,12 +5,13 @@
     predict_by_layer   what each layer would predict (logit lens)                      Transformers
     trace_gates        gates, cells and hidden states over time                        RNN, GRU, LSTM, AWD-LSTM, ELMo
     trace_gradient     how far the gradient of a word reaches back in time             the same
+    trace_gradients    the same for every word of a text                               the same
     attribute_word     what a prediction owes to each word of the text (saliency)      neural networks
     find_neighbors     the nearest words or texts                                      models that embed
     project_vectors    words or texts as points on a plane                             models that embed
     trace_beam         a beam search with what it pruned                               models that generate
-
     show_decoding      the next token before and after temperature, top-k, top-p …     the same
+
     lm = nextword.load("runs/mine")
     nextword.lens.explain_text(lm, "the cat sat on the mat")       # a notebook shows it as a colored text
 
@@ -39,10 +40,11 @@ __all__ = [
     "Attributions",
     "BeamNode",
     "BeamTree",
-    "GateTraces",
     "DecodingEffect",
     "DecodingStage",
+    "GateTraces",
     "GradientReach",
+    "GradientReaches",
     "LayerPrediction",
     "LayerPredictions",
     "LayerReach",
@@ -56,18 +58,19 @@ __all__ = [
     "TextExplanation",
     "Token",
     "TokenAttribution",
+    "TokenChance",
     "TokenExplanation",
     "attribute_word",
-    "TokenChance",
     "explain_text",
     "find_neighbors",
     "list_views",
     "predict_by_layer",
     "project_vectors",
     "read_attention",
-    "trace_beam",
-    "trace_gates",
     "show_decoding",
     "show_decoding_after",
+    "trace_beam",
+    "trace_gates",
     "trace_gradient",
+    "trace_gradients",
 ]

@@ -126,18 +126,19 @@ async def gates(service: ServiceOf, request: Request, body: GatesBody) -> Respon
 
     def read(lm: TextModel) -> LensResult:
         check_tokens(lm, "text", [body.text], MAX_INSIDE)
-        return lens.trace_gates(lm, body.text)
+        return lens.trace_gates(lm, body.text, body.layers)
 
     return await _look(service, request, body, read)
 
 
 @router.post("/gradients", summary="How far a recurrent network remembers")
 async def gradients(service: ServiceOf, request: Request, body: GradientsBody) -> Response:
-    """The norm of the gradient of the next token's −log p at every step of a text."""
+    """The norm of the gradient of the next token's −log p at every step of a text; with `every`, that of each token."""
 
     def read(lm: TextModel) -> LensResult:
         check_tokens(lm, "text", [body.text, body.target or ""], MAX_INSIDE)
-        return lens.trace_gradient(lm, body.text, body.target)
+        trace = lens.trace_gradients if body.every else lens.trace_gradient
+        return trace(lm, body.text, body.target)
 
     return await _look(service, request, body, read)
 

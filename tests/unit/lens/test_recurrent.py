@@ -211,3 +211,29 @@ def test_gradient_of_given_target_is_that_token() -> None:
     first = next(t for t in lens.explain_text(model, " and", TEXT).tokens)
     assert result.nats == pytest.approx(first.nats, rel=1e-4)
     assert first.token.id == id
+
+
+@pytest.mark.parametrize(("slug", "settings"), [*PLAIN, ("rnn", {"leak": 0.5}), ("elmo", {})])
+def test_gradients_of_all_words_are_those_of_each_word(
+    slug: str, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(slug, settings)
+    monkeypatch.setattr("nextword.lens.gradient_reach.MAX_GRADIENTS", 3)  # several chunks
+    every = lens.trace_gradients(model, TEXT)
+    steps = len(every.tokens)
+    assert [target.id for target in every.targets[:-1]] == [token.id for token in every.tokens[1:]]
+    for step in range(steps):
+        before = TEXT[: every.tokens[step].end]
+        after = every.tokens[step + 1].text if step + 1 < steps else None
+        if after is not None and every.tokens[step + 1].start > every.tokens[step].end:
+            after = f" {after}"
+        own = lens.trace_gradient(model, before, after)
+        assert len(own.tokens) == step + 1
+        assert every.targets[step].nats == pytest.approx(own.nats, rel=1e-4)
+        for matrix, row in zip(every.layers, own.layers, strict=True):
+            assert matrix.layer == row.layer
+            for norms, expected in ((matrix.hidden, row.hidden), (matrix.cell, row.cell)):
+                assert (norms is None) == (expected is None)
+                if norms is not None and expected is not None:
+                    np.testing.assert_allclose(norms[step, : step + 1], expected, rtol=1e-3, atol=1e-9)
+                    assert (norms[step, step + 1 :] == 0).all()  # later steps do not change an earlier prediction
