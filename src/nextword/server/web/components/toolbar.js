@@ -7,7 +7,7 @@ import { t } from "../core/i18n.js";
 import { download, savedPage } from "../core/saving.js";
 
 class Toolbar extends HTMLElement {
-  /** page: the page whose view it is; address(): {fragment, isCut} of its state. */
+  /** page: the page whose view it is; address(most): {fragment, isCut} of its state. */
   show(page, address) {
     if (isSaved) return put(this);
     const said = h("span", { class: "said", role: "status" });
@@ -40,7 +40,7 @@ class Toolbar extends HTMLElement {
           }),
         ),
         button("save", async () => {
-          download(`nextword-${page.constructor.id}.html`, await savedPage(page, address().fragment));
+          download(`nextword-${page.constructor.id}.html`, await savedPage(page, address(Infinity).fragment));
           say(t("saved"));
         }),
         said,

@@ -3,7 +3,7 @@
    A saved page (saving.js) has no server: it brings recorded answers, and requests without one fail with code "saved". */
 
 const KEY = "nextword.key"; // of sessionStorage: the API key, if the server wants one
-const RECORDED_MOST = 60;
+const RECORDED_MOST = 300;
 
 const saved = readSaved(); // of a saved page: {answers, fragment, language, date}
 const recorded = saved?.answers ?? null; // request → answer
@@ -38,7 +38,7 @@ export function remove(path, body, options = {}) {
 }
 
 /** The objects of a stream of server-sent events, as they arrive. An error in the stream is thrown. */
-export async function* stream(path, body, { signal, method = "POST" } = {}) {
+export async function* stream(path, body, { signal, method = "POST", isRecorded = true } = {}) {
   const name = nameOf(method, path, body);
   if (recorded) {
     if (!(name in recorded)) throw new ApiError("", { code: "saved" });
@@ -60,11 +60,16 @@ export async function* stream(path, body, { signal, method = "POST" } = {}) {
       if (!data || data === "[DONE]") continue; // a comment keeps the connection alive
       const event = JSON.parse(data);
       if (event.error && event.error.message !== undefined) throw new ApiError(event.error.message, { status: 500, ...event.error });
-      events.push(event);
+      if (isRecorded) events.push(event);
       yield event;
     }
   }
-  keep(name, events);
+  if (isRecorded) keep(name, events);
+}
+
+/** Record an answer that a page remembers from before, as if it had asked again. */
+export function record(method, path, body, answer) {
+  keep(nameOf(method, path, body), answer);
 }
 
 /** What a saved page needs in order to show this view again. */

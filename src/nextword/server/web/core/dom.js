@@ -21,6 +21,12 @@ export function put(element, ...children) {
   return element;
 }
 
+/** Replace the children of an element, unless they are these already: what is put anew is laid out anew. */
+export function keep(element, nodes) {
+  if (nodes.length !== element.childNodes.length || nodes.some((node, i) => node !== element.childNodes[i])) element.replaceChildren(...nodes);
+  return element;
+}
+
 /** Call a function when events have been quiet for so many milliseconds. */
 export function debounce(milliseconds, call) {
   let timer;

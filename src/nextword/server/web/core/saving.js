@@ -5,6 +5,7 @@ import { recordedAnswers } from "./api.js";
 import { currentLanguage } from "./i18n.js";
 
 const POLICY = "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data:";
+const SHARED = ["common", "heat"]; // texts that several pages use
 const IMPORT = /(\bfrom\s*|\bimport\s*\(?\s*)"(\.{1,2}\/[^"]+)"/g;
 
 /** The HTML of the file. */
@@ -43,7 +44,7 @@ async function collect(urls, id) {
     const name = nameOf(url);
     if (modules.has(name)) continue;
     const other = /^nw\/(pages|strings)\/(.*)\.js$/.exec(name);
-    if (other && ![id, "common"].includes(other[2])) continue;
+    if (other && ![id, ...SHARED].includes(other[2])) continue;
     modules.set(name, ""); // so that it is not read twice
     const source = await (await fetch(url)).text();
     modules.set(

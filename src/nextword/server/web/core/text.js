@@ -95,7 +95,8 @@ export function direction(text) {
   return /[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufeff]/.test(strong) ? "rtl" : "ltr";
 }
 
-function isLow(text, place) {
+/** Whether the second half of a character beyond the basic plane is at a place. */
+export function isLow(text, place) {
   const code = text.charCodeAt(place);
   return code >= 0xdc00 && code <= 0xdfff;
 }
