@@ -14,6 +14,7 @@ from nextword.core.errors import InvalidSetting, unknown
 from nextword.studies._study import Finding, Progress, Settings, Study
 
 STUDIES = {
+    "autograd": "nextword.studies.autograd",
     "ngram-sparsity": "nextword.studies.ngram_sparsity",
     "parameter-growth": "nextword.studies.parameter_growth",
     "initialization": "nextword.studies.initialization",
