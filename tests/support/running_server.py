@@ -59,10 +59,17 @@ class Running:
 
 @contextmanager
 def run_server(
-    folders: dict[str, Path], chat: str = "", access: Access = Access(), port: int = 0, **pool: Any
+    folders: dict[str, Path],
+    chat: str = "",
+    access: Access = Access(),
+    port: int = 0,
+    train: Path | None = None,
+    **pool: Any,
 ) -> Iterator[Running]:
-    """Serve runs until the context ends. Port 0: any that is free."""
+    """Serve runs until the context ends. Port 0: any that is free. `train`: the folder that clients may train into."""
     service = Service(ModelPool(folders, device="cpu", **pool), find_template(chat) if chat else None)
+    if train is not None:
+        service.allow_training(train)
     server: Server = make_server(create_app(service, access), drain_seconds=5)
     with listen("127.0.0.1", port) as socket:
         address = f"http://127.0.0.1:{socket.getsockname()[1]}"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from nextword.comparison.compare import FILE
 from nextword.comparison.report import describe_winner
 from nextword.comparison.result import ComparisonResult
+from nextword.core.errors import as_keywords
 from nextword.core.io import read_json
 
 Object = dict[str, Any]
+T = TypeVar("T")
+MAX_CURVE = 500  # points of a model
 PRIVATE_KEYS = ("plan", "source", "run")  # they hold paths
 
 
@@ -39,6 +42,7 @@ def read_comparison(folder: Path, served: Mapping[str, Path], data: str = "") ->
     public["data"] = {key: value for key, value in content["data"].items() if key not in PRIVATE_KEYS}
     public["data"]["name"] = data or Path(public["data"]["name"]).name
     is_scored = any(model["status"] == "done" for model in content["models"])
+    public["warnings"] = [as_keywords(warning) for warning in content.get("warnings") or ()]
     return public | {
         "names": names,
         "winner": ComparisonResult(folder, content, None, names, False).winner,
@@ -49,4 +53,13 @@ def read_comparison(folder: Path, served: Mapping[str, Path], data: str = "") ->
 
 def describe_row(model: Mapping[str, Any], served: str | None = None) -> Object:
     """A row of the leaderboard; `served` is the name of the model in /v1/models."""
-    return {**{key: value for key, value in model.items() if key not in (*PRIVATE_KEYS, "surprisal")}, "served": served}
+    row = {key: value for key, value in model.items() if key not in (*PRIVATE_KEYS, "surprisal")}
+    error = as_keywords(model["error"]) if model.get("error") else None
+    return row | {"served": served, "error": error, "curve": thin(model.get("curve") or [], MAX_CURVE)}
+
+
+def thin(points: Sequence[T], most: int) -> list[T]:
+    """At most so many points, evenly spread, with the first and the last."""
+    if len(points) <= most:
+        return [*points]
+    return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]

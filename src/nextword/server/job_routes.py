@@ -21,6 +21,7 @@ from nextword.recipe import Recipe, load_recipe, recipe_names, short_authors
 from nextword.run_folder import is_run
 from nextword.server import jobs, schema, texts
 from nextword.server.comparisons import find_comparisons, read_comparison
+from nextword.server.job_history import ACTIVE
 from nextword.server.jobs import Jobs
 from nextword.server.replies import STREAMS, EventStream, JsonRoute, ServiceOf, reply
 from nextword.server.schema import JobBody, TextBody
@@ -266,5 +267,5 @@ def _read_comparison(service: Service, name: str) -> Object:
         raise Refusal(404, f"There is no comparison {name[:80]!r}. There are: {known}.", code="no_comparison")
     job = service.jobs.find_by_name(name) if service.jobs else None
     shown = read_comparison(folders[name], service.pool.folders, job["data"]["name"] if job else "")
-    is_running = job is not None and job["state"] in jobs.ACTIVE
+    is_running = job is not None and job["state"] in ACTIVE
     return {"name": name, "job": job["id"] if job else None, "is_running": is_running, **shown}

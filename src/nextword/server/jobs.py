@@ -26,80 +26,28 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from nextword.comparison.compare import make_plan
-from nextword.core.errors import NextwordError
+from nextword.core.errors import NextwordError, describe_os_error
 from nextword.core.io import parse_json, read_json, to_json, write_atomically
 from nextword.run_folder import RunFolder
+from nextword.server.job_history import ACTIVE, RESUMABLE, Job, Object, summarize_runs
 from nextword.server.security import Refusal
 from nextword.server.texts import Texts
 
 MAX_JOBS, MAX_QUEUED = 100, 8
 MAX_LINE = 8 << 20  # bytes of an event
-MAX_POINTS = {"steps": 1500, "validations": 300, "samples": 200}  # of all runs of a job
 END_SECONDS = 40.0  # for a worker to end after a stop; longer than it gives itself
 HIDDEN = ".playground"
-ACTIVE, RESUMABLE = ("queued", "running", "stopping"), ("stopped", "failed")
+WORKER = [sys.executable, "-P", "-m", "nextword.server.worker"]
 # The worker gets nothing else of the environment: the server's key is none of its business.
 ENVIRONMENT = (
     *("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "XDG_CACHE_HOME", "NEXTWORD_CACHE", "NEXTWORD_HOME", "PYTHONPATH"),
     *("LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NEXTWORD_MAX_LINE"),
 )
-STEP_KEYS = ("phase", "step", "epoch", "seconds", "loss", "rate", "norm", "tokens_per_second", "train_bits_per_byte")
-VALID_KEYS = ("phase", "step", "epoch", "seconds", "valid", "perplexity", "valid_bits_per_byte", "best")
-SAMPLE_KEYS = ("step", "seconds", "final", "kind", "prompt", "text", "guesses", "reference")
-
-Object = dict[str, Any]
-
-
-@dataclass
-class Job:
-    """What was asked for, how far it is, and what it has made. All of it is saved."""
-
-    id: str
-    kind: str  # "train" or "compare"
-    name: str  # of its folder
-    recipe: str | None  # of kind train
-    models: list[str]  # the names of its runs
-    compared: list[str]  # of kind compare: recipes and run folders, as `nextword compare` takes them
-    data: Object  # id and name of the text
-    minutes: float | None
-    prompt: str
-    created: int
-    state: str = "queued"
-    error: str | None = None
-    activity: str = ""
-    current: str | None = None  # the run that is trained now
-    progress: float | None = None
-    seconds: float = 0.0
-    served: dict[str, str] = field(default_factory=dict)  # run → its name in /v1/models
-    last_seq: int = 0
-
-    def note(self, event: Mapping[str, Any]) -> None:
-        """Update what is shown of the job from an event."""
-        self.last_seq = event["seq"]
-        kind, model = event["event"], event.get("model")
-        if model is not None:
-            self.current = model
-        if kind == "activity":
-            self.activity = event["label"]
-        elif kind == "status":
-            self.activity = event["status"] if event["status"] in ("sizing", "scoring") else ""
-        elif kind in ("begin", "step", "valid", "end"):
-            self.activity, self.seconds = "training", event["seconds"]
-            if kind == "begin":
-                self.progress = 0.0
-            elif kind == "step":
-                self.progress = min(1.0, event["step"] / event["of"] if event.get("of") else event["epoch"])
-            elif kind == "end" and event["reason"] != "interrupted":
-                self.progress = 1.0
-        elif kind == "state":
-            self.state, self.error = event["state"], event["error"]
-            if event["state"] not in ACTIVE:
-                self.activity = ""
 
 
 @dataclass
@@ -149,7 +97,7 @@ class Jobs:
         with self._lock:
             job = self._find(id)
             shown, events = self._describe(job), self._read_events(job)
-        return shown | summarize(job, events)
+        return shown | summarize_runs(job, events)
 
     def find(self, id: str) -> Object:
         """A job without its history. Raises Refusal."""
@@ -450,11 +398,10 @@ class Jobs:
 
     def _read_worker(self, active: _Active, request: str) -> int:
         """Run a worker until it ends; return its exit code."""
-        command = [sys.executable, "-P", "-m", "nextword.server.worker"]
         environment = {key: os.environ[key] for key in ENVIRONMENT if key in os.environ}
         with (self.place / f"{active.job.id}.log").open("wb") as log:
             process = subprocess.Popen(
-                command,
+                WORKER,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -519,73 +466,11 @@ def _explain_full_disk() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        problem = f"The server cannot write: {error.strerror or 'an error of the file system'}. Free some space."
-        raise Refusal(503, problem, code="cannot_write") from None
+        what, remedy = describe_os_error(error)
+        raise Refusal(503, f"The server cannot write: {what}. {remedy}.", code="cannot_write") from None
 
 
 def describe_exit(code: int) -> str:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
     hint = " The machine may be short of memory." if code == -9 else ""
     return f"The training process {how}.{hint} Resume the job: it continues from its last saved state."
-
-
-# ------------------------------------------------------------------------------------------------ history
-
-
-def summarize(job: Job, events: Sequence[Object]) -> Object:
-    """The runs of a job with their curves and samples, thinned for a chart; its plan, warnings and headline."""
-    runs = {name: _empty_run(name) for name in job.models}
-    whole: Object = {"warnings": [], "headline": None, "winner": None}
-    for event in events:
-        kind, run = event["event"], runs.get(event.get("model") or "")
-        if kind == "warning":
-            whole["warnings"] = event["warnings"]
-        elif kind == "comparison":
-            whole |= {"headline": event["headline"], "winner": event["winner"]}
-        elif run is not None:
-            _add_event(run, event)
-    for name, run in runs.items():
-        run["served"] = job.served.get(name)
-        if run["status"] in ("training", "scoring", "sizing") and job.state not in ACTIVE:
-            run["status"] = job.state
-        for key, most in MAX_POINTS.items():
-            run[key] = _thin(run[key], max(2, most // len(runs)))
-    return whole | {"runs": list(runs.values())}
-
-
-def _empty_run(name: str) -> Object:
-    points: Object = {key: [] for key in MAX_POINTS}
-    return {"name": name, "status": "waiting", "error": None, "begin": None, "end": None, "result": None, **points}
-
-
-def _add_event(run: Object, event: Object) -> None:
-    match event["event"]:
-        case "begin":
-            run |= {"begin": event, "end": None, "status": "training", "error": None}
-            for key in MAX_POINTS:  # what comes after the state that training resumes from is computed again
-                run[key] = [
-                    point
-                    for point in run[key]
-                    if point["step"] <= event["step"] or point.get("phase", event["phase"]) != event["phase"]
-                ]
-        case "step" if "loss" in event:
-            run["steps"].append({key: event[key] for key in STEP_KEYS if key in event})
-        case "valid":
-            run["validations"].append({key: event[key] for key in VALID_KEYS if key in event})
-        case "sample":
-            run["samples"].append({key: event[key] for key in SAMPLE_KEYS if key in event})
-        case "end":
-            run["end"] = event
-        case "evaluate":
-            run |= {"result": event, "status": "done"}
-        case "status":
-            run["status"] = event["status"]
-            if event["row"] is not None:
-                run |= {"result": event["row"], "error": event["row"].get("error")}
-
-
-def _thin(points: list[Object], most: int) -> list[Object]:
-    """At most so many points, evenly spread, with the first and the last."""
-    if len(points) <= most:
-        return points
-    return [points[round(i * (len(points) - 1) / (most - 1))] for i in range(most)]

@@ -8,7 +8,9 @@ A client chooses only the name, which is shown and never becomes a path.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import re
+from collections.abc import Collection
+from functools import cache
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -16,7 +18,7 @@ from typing import Any, Literal
 
 from nextword.core.errors import NextwordError
 from nextword.core.io import read_json, to_json, write_atomically
-from nextword.data.builtin import BUILT_IN, is_installed
+from nextword.data.builtin import BUILT_IN, is_installed, verse_pairs
 from nextword.data.opening import open_corpus
 from nextword.data.parallel import open_parallel
 from nextword.server.security import Refusal
@@ -24,9 +26,10 @@ from nextword.server.security import Refusal
 Kind = Literal["text", "pairs"]
 MAX_UPLOADS = 50
 MAX_TEXT = 6_000_000  # characters: with escapes, they fit into a request
-MIN_CHARACTERS, MIN_PAIRS = 2000, 100  # below, held-out splits are empty or mean nothing
+MIN_CHARACTERS, MIN_PAIRS = 2000, 100  # of less, the held-out splits mean nothing
 PREVIEW = 200  # characters
-PAIRS = {"bible:kjv-web": "King James Bible to World English Bible, verse by verse"}
+BIBLES = "bible:kjv-web"
+UPLOAD = re.compile(r"text-[0-9a-f]{16}")
 SUFFIXES: dict[Kind, str] = {"text": ".txt", "pairs": ".tsv"}
 
 
@@ -35,20 +38,19 @@ class Texts:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._built_in: list[dict[str, Any]] | None = None
 
     def overview(self) -> list[dict[str, Any]]:
         """All texts: uploads, newest first, then those that are built in."""
-        if self._built_in is None:
-            self._built_in = list(_describe_built_in())
         infos = sorted(self.folder.glob("text-*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
-        return [*(self._describe(path.stem) for path in infos), *self._built_in]
+        built_in = [entry | _describe_built_in(id) for id, entry in _built_in().items()]
+        return [*(self._describe(path.stem) for path in infos), *built_in]
 
     def find(self, id: str) -> dict[str, Any]:
-        """One entry of the list. Raises Refusal."""
-        for entry in self.overview():
-            if entry["id"] == id:
-                return entry
+        """A text by its id. Raises Refusal."""
+        if id in _built_in():
+            return _built_in()[id]
+        if UPLOAD.fullmatch(id) and (self.folder / f"{id}.json").is_file():
+            return self._describe(id)
         raise Refusal(404, f"There is no text {id[:80]!r}. GET /api/texts lists them.", code="no_text", param="data")
 
     def source(self, id: str) -> str:
@@ -65,7 +67,7 @@ class Texts:
         id = f"text-{blake2b(f'{kind}:{content}'.encode(), digest_size=8).hexdigest()}"
         info = self.folder / f"{id}.json"
         if info.exists():
-            return self.find(id)
+            return self._describe(id)
         if len(list(self.folder.glob("text-*.json"))) >= MAX_UPLOADS:
             raise Refusal(409, f"There are {MAX_UPLOADS} texts already. Delete one first.", code="too_many_texts")
         file = self._file(id, kind)
@@ -102,18 +104,25 @@ class Texts:
         return {"id": id, **info, "bytes": file.stat().st_size, "built_in": False, "preview": preview}
 
 
-def _describe_built_in() -> Iterator[dict[str, Any]]:
-    for id, (title, _) in BUILT_IN.items():
-        if is_installed(id):
-            corpus = open_corpus(id)
-            first = next(corpus.documents("train")).text[:PREVIEW]
-            size = corpus.texts["train"].size()
-            yield {"id": id, "name": title, "kind": "text", "bytes": size, "built_in": True, "preview": first}
-    for id, title in PAIRS.items():
-        if is_installed("web") and is_installed("kjv"):
-            pair = next(open_parallel(id).documents("train"))
-            preview = f"{pair.source}\t{pair.text}"[:PREVIEW]
-            yield {"id": id, "name": title, "kind": "pairs", "bytes": None, "built_in": True, "preview": preview}
+@cache
+def _built_in() -> dict[str, dict[str, Any]]:
+    """The corpora that are installed, by id."""
+    names = {id: title for id, (title, _) in BUILT_IN.items() if is_installed(id)}
+    found = {id: {"id": id, "name": title, "kind": "text", "built_in": True} for id, title in names.items()}
+    if {"web", "kjv"} <= names.keys():
+        title = "King James Bible to World English Bible, verse by verse"
+        found[BIBLES] = {"id": BIBLES, "name": title, "kind": "pairs", "built_in": True}
+    return found
+
+
+@cache
+def _describe_built_in(id: str) -> dict[str, Any]:
+    """Size and beginning, which takes a second: the text is built."""
+    if id == BIBLES:
+        pair = next(verse_pairs("kjv", "web"))
+        return {"bytes": None, "preview": f"{pair.source}\t{pair.text}"[:PREVIEW]}
+    text = open_corpus(id).texts["train"]
+    return {"bytes": text.size(), "preview": next(text.documents()).text[:PREVIEW]}
 
 
 # ------------------------------------------------------------------------------------------------ checks
@@ -148,6 +157,7 @@ def _check_splits(file: Path, kind: Kind) -> None:
         corpus = open_corpus(file) if kind == "text" else open_parallel(f"{file.resolve()}:1-2:no-header")
         empty = [split for split in corpus.splits if not any(islice(corpus.documents(split), 1))]
     except NextwordError as error:
-        raise _refuse(f"The text cannot be read: {str(error).replace(str(file), 'the file')}") from None
+        problem = str(error).replace(str(file), "the text").removeprefix(f"{file.name}: ")
+        raise _refuse(f"The text cannot be used: {problem}") from None
     if empty:
         raise _refuse("The text is too short or too uniform to hold out a part of it for tests. Add more text.")

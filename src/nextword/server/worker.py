@@ -69,8 +69,10 @@ def main() -> None:
     in_command_line.set(False)
     with open(0, "rb", buffering=0, closefd=False) as source:
         job = parse_json(source.readline(), "the job")
-    outcome = run_job(job, _Output(output))
-    _Output(output)({"event": "outcome", **outcome})
+    emit = _Output(output)
+    with interruptible() as interrupt:
+        threading.Thread(target=_wait_for_stop, daemon=True).start()
+        emit({"event": "outcome", **run_job(job, interrupt, emit)})
 
 
 class _Output:
@@ -85,19 +87,17 @@ class _Output:
             self.file = open(os.devnull, "w")  # noqa: SIM115 (until the process ends)
 
 
-def run_job(job: Mapping[str, Any], emit: Emit) -> Object:
+def run_job(job: Mapping[str, Any], interrupt: Interrupt, emit: Emit) -> Object:
     """Train or compare; return the outcome: {"state": "finished", "stopped" or "failed", "error"}."""
-    with interruptible() as interrupt:
+    try:
         interrupt.stops_at_once = True  # until there is a step whose end is worth waiting for
-        threading.Thread(target=_wait_for_stop, daemon=True).start()
-        try:
-            work = {"train": _train, "compare": _compare}[job["kind"]]
-            is_complete = work(job, interrupt, emit)
-            return {"state": "finished" if is_complete else "stopped", "error": None}
-        except KeyboardInterrupt:
-            return {"state": "stopped", "error": None}
-        except NextwordError as error:
-            return {"state": "failed", "error": as_keywords(str(error))}
+        work = {"train": _train, "compare": _compare}[job["kind"]]
+        is_complete = not interrupt.is_requested and work(job, interrupt, emit)
+        return {"state": "finished" if is_complete else "stopped", "error": None}
+    except KeyboardInterrupt:
+        return {"state": "stopped", "error": None}
+    except NextwordError as error:
+        return {"state": "failed", "error": as_keywords(str(error))}
 
 
 def _wait_for_stop() -> None:
@@ -143,7 +143,7 @@ def _compare(job: Mapping[str, Any], interrupt: Interrupt, emit: Emit) -> bool:
         name, event = update.name, update.event
         interrupt.stops_at_once = event is None or event.kind not in (BEGIN, STEP, VALID)
         if update.status == "warning":
-            emit({"event": "warning", "warnings": update.values["warnings"]})
+            emit({"event": "warning", "warnings": [as_keywords(warning) for warning in update.values["warnings"]]})
         elif event is not None:
             observer = observers.setdefault(name, _Observer(name, folder / name, job["prompt"], emit))
             observer(event)
@@ -161,7 +161,8 @@ def _compare(job: Mapping[str, Any], interrupt: Interrupt, emit: Emit) -> bool:
     if result.report is None:
         errors = [f"{model['name']}: {model['error']}" for model in result.models]
         raise NextwordError(f"No model could be trained. {' '.join(errors)}")
-    facts = {"headline": describe_winner(result.comparison), "winner": result.winner}
+    named = {**result.comparison, "data": {**result.comparison["data"], "name": job["data"]["name"]}}
+    facts = {"headline": describe_winner(named), "winner": result.winner}
     emit({"event": "comparison", **facts, "mixture": result.comparison["mixture"]})
     return True
 
