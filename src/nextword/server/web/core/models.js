@@ -17,6 +17,7 @@ export class Model {
     this.index = index; // of its color
     this.slug = facts.slug ?? "";
     this.recipe = facts.recipe ?? "";
+    this.data = facts.data ?? ""; // name of its training data
     this.parameters = facts.parameters;
     this.bitsPerByte = facts.bits_per_byte;
     this.abilities = facts.abilities; // null: not known before it is loaded
@@ -24,6 +25,7 @@ export class Model {
     this.isSeq2seq = facts.is_seq2seq ?? false;
     this.isMasked = facts.kind === "pseudo";
     this.task = facts.task;
+    this.taskSettings = facts.task_settings ?? null; // of a fine-tuned run: labels, is_pair, is_numeric, scheme …
     this.window = entry.max_model_len;
     this.tokenizer = facts.tokenizer;
     this.infills = facts.infills;
@@ -34,6 +36,10 @@ export class Model {
   can(need) {
     if (need === "seq2seq") return this.isSeq2seq;
     if (need === "task") return Boolean(this.task);
+    if (need === "tokenizer") return true;
+    if (need === "continue") return !this.isSeq2seq && this.can("write");
+    if (need === "write") return this.abilities === null ? !this.task : this.abilities.includes("generate");
+    if (need === "infill") return Boolean(this.infills);
     if (need.startsWith("view:")) return this.views === null || this.views.includes(need.slice(5));
     return this.abilities === null || this.abilities.includes(need);
   }
