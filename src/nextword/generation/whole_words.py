@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import torch
@@ -39,8 +39,10 @@ _LETTERS = rb"[A-Za-z0-9\x80-\xff]+"
 _WORD = re.compile(_LETTERS + rb"(?:['-]" + _LETTERS + rb")*")
 _MARKS = re.compile(rb"[^\sA-Za-z0-9\x80-\xff]+")
 _JOINTS = (b"'", b"-")
+_REMEMBERED = 1 << 16  # beginnings of words: while somebody types, the same ones come up after every letter
 
 
+@lru_cache(_REMEMBERED)
 def read_word(text: bytes, inside: bool = False) -> tuple[bytes, int]:
     """The first word of a text, as far as it is there, and where the text ends in it.
 
@@ -61,6 +63,7 @@ def read_word(text: bytes, inside: bool = False) -> tuple[bytes, int]:
     return space + bare[:marks], MARKS if marks == len(bare) else OVER
 
 
+@lru_cache(_REMEMBERED)
 def continues_word(text: bytes) -> bool:
     """Whether the text, after a letter, certainly continues the same word."""
     return _match_length(_WORD, b"a" + text) > 1
@@ -89,6 +92,7 @@ class Spelling:
         self.pieces = [b"" if id in silent else bytes(piece) for id, piece in enumerate(pieces)]
         # Two bytes decide: a letter, punctuation, a space, or a joint and what follows it.
         self.ends = torch.tensor([_ends(piece[:2]) for piece in self.pieces]).T.contiguous()  # (5, V) by where it ends
+        self.weights = self.ends.double()  # (5, V), to sum what ends: weights @ masses (V, H)
         self.continues = torch.tensor([continues_word(piece) for piece in self.pieces])  # (V,)
 
     def __len__(self) -> int:
@@ -136,19 +140,22 @@ def next_words(
             last = last.new_tensor([sequence.id for sequence in growing])
             state = pytree.take(state, torch.tensor([sequence.row for sequence in growing], device=last.device))
         log_probs, state = model.step(last, state)
-        masses = log_probs.double().exp()  # (H, V): each growing sequence, with each id after it
-        masses = masses * masses.new_tensor([[sequence.probability] for sequence in growing])
-        reject_nan(masses)
+        # (H, V): each growing sequence with each id after it. Further steps work in place, because memory that is fresh
+        # from the system costs more than the arithmetic.
+        before_step = [[sequence.probability] for sequence in growing]
+        masses = log_probs.exp() * torch.tensor(before_step, dtype=torch.float64, device=log_probs.device)
         if is_complete and level == 0:
-            masses = masses.masked_fill(spelling.continues.to(masses.device), 0.0)
-            masses = masses / masses.sum().clamp(min=torch.finfo(masses.dtype).tiny)
+            masses.masked_fill_(spelling.continues.to(masses.device), 0.0)
+            masses /= masses.sum().clamp(min=torch.finfo(masses.dtype).tiny)
 
-        ends = spelling.ends[[sequence.place for sequence in growing]].to(masses.device)
-        for sequence, probability in zip(growing, (masses * ends).sum(1).tolist(), strict=True):
+        ended = (spelling.weights.to(masses.device) @ masses.T).tolist()  # (5, H)
+        reject_nan(ended[START])  # a NaN makes all sums of its sequence NaN
+        for i, sequence in enumerate(growing):
             if sequence.place != START:
-                words[sequence.word] += probability
+                words[sequence.word] += ended[sequence.place][i]
 
-        likeliest = masses.masked_fill(ends, 0.0).flatten().topk(min(width or max(4 * k, 32), masses.numel()))
+        masses.masked_fill_(spelling.ends[[sequence.place for sequence in growing]].to(masses.device), 0.0)
+        likeliest = masses.flatten().topk(min(width or max(4 * k, 32), masses.numel()))
         before, growing = growing, []
         for probability, index in zip(likeliest.values.tolist(), likeliest.indices.tolist(), strict=True):
             row, id = divmod(index, masses.shape[1])
