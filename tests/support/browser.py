@@ -103,8 +103,19 @@ class Browser:
 
     def follow(self, page: str, **state: object) -> None:
         """Change the fragment of the URL without a new load, as a link within the page does."""
-        self.run("location.hash = arguments[0]", fragment(page, **state))
-        self.wait_for(f"document.querySelector('main article.page.{page}') !== null")
+        self.run(
+            "window.isArrived = false; addEventListener('hashchange', () => { window.isArrived = true }, {once: true});"
+            "location.hash = arguments[0]; window.isArrived ||= location.hash === arguments[1]",
+            fragment(page, **state),
+            self.fragment,
+        )
+        self.wait_for(f"window.isArrived && document.querySelector('main article.page.{page}') !== null")
+        self.settle()
+
+    def open_link(self, url: str) -> None:
+        """Load the page that a link names, in a document of its own."""
+        self.driver.get("about:blank")  # otherwise another fragment is no new load
+        self.driver.get(url)
         self.settle()
 
     def open_file(self, path: Path) -> None:
@@ -189,6 +200,16 @@ class Browser:
             css,
             text,
         )
+
+    def choose(self, css: str, value: str) -> None:
+        """Choose an option of a select element."""
+        self.find(css)
+        script = """
+            const select = document.querySelector(arguments[0]);
+            select.value = arguments[1];
+            select.dispatchEvent(new Event("change", { bubbles: true }));
+        """
+        self.run(script, css, value)
 
     def press(self, *keys: str) -> None:
         """Press keys one after the other, wherever the focus is."""

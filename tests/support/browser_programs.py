@@ -1,4 +1,5 @@
-"""The programs that tests of the playground need, and where they are: Chromium, its driver and Node.js.
+"""The programs that tests of the playground need, and where they are: Chromium, its driver, Node.js
+and curl.
 
 python -m tests.support.browser_programs        # install what is absent, where that is possible (Debian's packages)
 """
@@ -17,6 +18,7 @@ PROGRAMS = {
     "chromium": ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"),
     "chromium-driver": ("chromedriver",),
     "nodejs": ("node",),
+    "curl": ("curl",),
 }
 
 

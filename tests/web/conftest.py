@@ -24,9 +24,9 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="session")
-def server(folders: dict[str, Path]) -> Iterator[Running]:
-    """It serves all runs. For other settings, call `run_server`, and open its address."""
-    with run_server(folders) as running:
+def server(folders: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """It serves all runs and trains. For other settings, call `run_server`, and open its address."""
+    with run_server(folders, train=tmp_path_factory.mktemp("trained")) as running:
         yield running
 
 

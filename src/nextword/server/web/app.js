@@ -1,9 +1,10 @@
 /* The frame around the pages: navigation, language, and the page that the URL names. */
 
+import "./components/notice.js";
 import "./components/toolbar.js";
-import { forgetAnswers, isSaved, savedView, setKey } from "./core/api.js";
+import { ApiError, forgetAnswers, get, isSaved, savedView, setKey } from "./core/api.js";
 import * as address from "./core/address.js";
-import { h, put } from "./core/dom.js";
+import { h, put, throttle } from "./core/dom.js";
 import { LANGUAGES, addStrings, currentLanguage, remember, setLanguage, t } from "./core/i18n.js";
 import { allModels, loadModels } from "./core/models.js";
 
@@ -24,15 +25,19 @@ const PAGES = {
 };
 const GROUPS = { predict: ["type", "write", "fill", "translate"], look: ["read", "tokens", "inside", "beam", "vectors"], use: ["tasks", "compare", "train"] };
 
+const WRITE_MS = 200; // between two writes of the URL: browsers refuse to change it with every key
+
 let current = null; // the page that is shown
 let frame = {};
+let writer = null; // the page whose state is in the URL; none while another one is opened
+let turn = 0; // counts the pages that were opened
 
 start();
 
 async function start() {
   if (isSaved) setLanguage(savedView().language);
   drawFrame();
-  window.addEventListener("hashchange", () => open());
+  window.addEventListener("hashchange", show);
   await connect();
 }
 
@@ -40,10 +45,21 @@ async function start() {
 async function connect() {
   try {
     await loadModels();
-    await open();
   } catch (error) {
     if (error.status === 401) askForKey();
-    else showFailure(error);
+    else showFailure(error, connect);
+    return;
+  }
+  await show();
+}
+
+/** Open the page that the URL names. A module that could not be read is read again only after a reload. */
+async function show() {
+  try {
+    await open();
+  } catch (error) {
+    if (!(error instanceof ApiError)) console.error(error);
+    showFailure(error, () => location.reload());
   }
 }
 
@@ -57,8 +73,9 @@ function drawFrame() {
         setLanguage(event.target.value);
         remember("language", event.target.value);
         drawFrame();
+        frame.languages.focus();
         current = null;
-        open();
+        show();
       },
     },
     Object.entries(LANGUAGES).map(([code, name]) => h("option", { value: code, lang: code }, name)),
@@ -68,7 +85,7 @@ function drawFrame() {
   const nav = h("nav", { id: "pages", "aria-label": t("pages") }, links);
   const menu = h("button", { class: "menu", type: "button", "aria-expanded": "false", "aria-controls": "pages", onclick: () => toggleMenu() }, t("menu"));
   nav.addEventListener("click", (event) => event.target.closest("a") && toggleMenu(false));
-  frame = { nav, menu, main: h("main", { id: "main", tabindex: "-1" }) };
+  frame = { nav, menu, languages, main: h("main", { id: "main", tabindex: "-1" }) };
   const top = h("header", { class: "top" }, h("a", { class: "brand", href: "#/" }, "nextword"), isSaved ? h("p", { class: "note" }, t("saved-view", { date: savedView().date })) : [menu, nav], isSaved ? null : languages);
   const skip = h("a", { class: "skip", href: "#main", onclick: (event) => { event.preventDefault(); frame.main.focus(); } }, t("skip"));
   put(document.getElementById("app"), skip, top, frame.main, isSaved ? null : h("footer", { class: "bottom" }, h("p", {}, t("local"), " ", h("a", { href: "/docs" }, t("reference")))));
@@ -84,12 +101,17 @@ async function open() {
   const fragment = isSaved ? savedView().fragment : location.hash;
   const wanted = /^#?\/?([\w-]+)/.exec(fragment)?.[1] ?? "";
   const id = Object.hasOwn(PAGES, wanted) ? wanted : allModels().length ? "type" : "train";
-  const [{ default: Kind }, { default: strings }] = await PAGES[id]();
+  turn += 1;
+  const mine = turn;
+  writer = null;
+  const [{ default: Kind }, { default: strings }] = await PAGES[id]().catch(explainImport);
+  if (mine !== turn) return; // somebody was faster than the network
   Kind.id = id;
   addStrings(id, strings);
   const { state } = address.parse(wanted === id ? fragment : `#/${id}`, () => Kind.defaults);
   if (history.state?.page === id) Object.assign(state, history.state.state);
   if (current?.constructor === Kind && current.isConnected) {
+    writer = current;
     await current.restore(state);
     return;
   }
@@ -97,10 +119,11 @@ async function open() {
   forgetAnswers();
   const page = document.createElement(`nw-page-${id}`);
   const toolbar = document.createElement("nw-toolbar");
-  page.onState = (now) => {
-    const { fragment: short, isCut } = address.format(id, now, Kind.defaults);
-    history.replaceState(isCut ? { page: id, state: now } : null, "", short); // a long text stays in this tab
-  };
+  page.onState = throttle(WRITE_MS, () => {
+    if (writer !== page) return;
+    const { fragment: short, isCut } = address.format(id, page.state, Kind.defaults);
+    history.replaceState(isCut ? { page: id, state: page.state } : null, "", short); // a long text stays in this tab
+  });
   const heading = h("h1", {}, t(`${id}.title`));
   put(frame.main, h("article", { class: `page ${id}` }, h("div", { class: "head" }, heading, h("p", { class: "lede" }, t(`${id}.intro`))), page, toolbar));
   toolbar.show(page, (most) => address.format(id, page.state, Kind.defaults, most));
@@ -111,25 +134,36 @@ async function open() {
   }
   if (current) frame.main.focus({ preventScroll: true }); // not on the first page, whose reader has not moved
   current = page;
+  writer = page;
   window.scrollTo(0, 0);
   await page.begin(state);
 }
 
+/** A module that cannot be read: the server is gone, or the module is broken. */
+async function explainImport(error) {
+  if (!(error instanceof TypeError)) throw error;
+  await get("/health"); // throws if the server is gone
+  throw error;
+}
+
+let isKeyWrong = false;
+
 function askForKey() {
-  const input = h("input", { type: "password", autocomplete: "off", id: "key" });
+  const input = h("input", { type: "password", autocomplete: "off", id: "key", required: true, pattern: "[!-~]+", "aria-describedby": "key-note" });
   const use = async (event) => {
     event.preventDefault();
     setKey(input.value);
+    isKeyWrong = true; // if we come here again
     await connect();
   };
-  put(frame.main, h("form", { class: "page", onsubmit: use }, h("h1", {}, t("key:title")), h("p", {}, h("label", { for: "key" }, t("key:label"))), h("p", {}, input, " ", h("button", { type: "submit" }, t("key:use")))));
+  put(frame.main, h("form", { class: "page", onsubmit: use }, h("h1", {}, t("key:title")), h("p", {}, h("label", { for: "key" }, t("key:label"))), h("p", {}, input, " ", h("button", { type: "submit" }, t("key:use"))), h("p", { id: "key-note", role: "status" }, isKeyWrong ? t("key:wrong") : null)));
   input.focus();
 }
 
-function showFailure(error) {
+function showFailure(error, again) {
   const notice = document.createElement("nw-notice");
   put(frame.main, h("div", { class: "page" }, notice));
-  notice.fail(error, connect);
+  notice.fail(error, again);
 }
 
 /** Pages that start a training or stop one change the list of models. */

@@ -36,6 +36,23 @@ export function debounce(milliseconds, call) {
   };
 }
 
+/** Call a function at most once in so many milliseconds: at once, and again at the end if it was called meanwhile. */
+export function throttle(milliseconds, call) {
+  let timer = null;
+  let isWanted = false;
+  const end = () => {
+    timer = null;
+    if (isWanted) run();
+  };
+  const run = () => {
+    isWanted = timer !== null;
+    if (isWanted) return;
+    timer = setTimeout(end, milliseconds);
+    call();
+  };
+  return run;
+}
+
 let lastId = 0;
 
 /** A new id, to connect a label with its field. */

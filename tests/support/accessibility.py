@@ -1,0 +1,100 @@
+"""What axe-core finds in a page, which controls Tab reaches, and how wide the page is."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+from selenium.webdriver.common.keys import Keys
+
+from tests.support.browser import Browser
+from tests.support.browser_programs import skip_or_fail
+
+# A control that Tab must reach: of radio buttons, one of each group
+CONTROLS = """
+const isControl = (element) => element.tabIndex >= 0 && !element.disabled && element.checkVisibility();
+const groups = new Set();
+const controls = [...document.querySelectorAll("a[href], button, input, select, textarea, summary, [tabindex]")]
+  .filter(isControl)
+  .filter((element) => {
+    if (element.type !== "radio") return true;
+    const isFirst = !groups.has(element.name);
+    groups.add(element.name);
+    return isFirst;
+  });
+"""
+DESCRIBE = """
+const describe = (element) => {
+  const text = element.getAttribute("aria-label") ?? (element.name || element.textContent);
+  return `${element.tagName.toLowerCase()} ${element.id} ${text.trim().slice(0, 40)}`;
+};
+"""
+# The focused control: which one it is, and whether one sees that it has the focus
+FOCUSED = """
+const active = document.activeElement;
+if (!active || active === document.body) return null;
+const isRing = (element) => {
+  const style = getComputedStyle(element);
+  return (style.outlineStyle !== "none" && parseFloat(style.outlineWidth) > 0);
+};
+window.controls ??= [];
+let index = window.controls.indexOf(active);
+if (index < 0 && active.type === "radio") {
+  index = window.controls.findIndex((each) => each.type === "radio" && each.name === active.name);
+}
+const near = [active, ...(active.labels ?? []), active.parentElement].filter(Boolean);
+return { index, name: describe(active), isVisible: near.some(isRing), isText: active.tagName === "TEXTAREA" };
+"""
+
+
+@cache
+def _axe_source() -> str:
+    spec = find_spec("axe_playwright_python")
+    if spec is None or not spec.submodule_search_locations:
+        skip_or_fail("PLAYGROUND NOT TESTED: axe-core is absent; make setup-dev installs it")
+    return (Path(spec.submodule_search_locations[0]) / "axe.min.js").read_text(encoding="utf-8")
+
+
+def find_violations(browser: Browser, *, only_contrast: bool = False) -> list[str]:
+    """The serious and critical violations of what the page shows now."""
+    if not browser.run("return Boolean(window.axe)"):
+        browser.run(_axe_source())
+    options: dict[str, object] = {"resultTypes": ["violations"], "preload": False, "iframes": False}
+    if only_contrast:
+        options["runOnly"] = ["color-contrast"]
+    script = "return axe.run(document, arguments[0]).then((result) => result.violations)"
+    return [
+        f"{found['id']}: {found['help']}: {[node['html'][:160] for node in found['nodes'][:3]]}"
+        for found in browser.run(script, options)
+        if found["impact"] in ("serious", "critical")
+    ]
+
+
+def find_unreachable(browser: Browser) -> list[str]:
+    """What is wrong when somebody presses Tab through the page: controls not reached, and focus that is not seen."""
+    browser.run("document.activeElement?.blur(); window.scrollTo(0, 0)")
+    browser.run(f"{CONTROLS} window.controls = controls")
+    total = int(browser.run("return window.controls.length"))
+    seen: dict[int, str] = {}
+    problems: set[str] = set()
+    for _ in range(2 * total + 5):
+        browser.press(Keys.TAB)
+        focused = browser.run(DESCRIBE + FOCUSED)
+        if focused is None or focused["index"] in seen:
+            break  # the end of the page, or its beginning again
+        seen[focused["index"]] = focused["name"]
+        if not focused["isVisible"]:
+            problems.add(f"focus is not visible: {focused['name']}")
+        if focused["isText"]:
+            browser.press(Keys.ESCAPE)  # where Tab means something else, Escape makes it move on
+    names = browser.run(f"{DESCRIBE} return window.controls.map(describe)")
+    problems.update(f"Tab does not reach: {name}" for index, name in enumerate(names) if index not in seen)
+    if browser.count('[tabindex]:not([tabindex="0"], [tabindex="-1"])'):
+        problems.add("a positive tabindex changes the order")
+    return sorted(problems)
+
+
+def excess_width(browser: Browser) -> int:
+    """By how many pixels the page scrolls sideways."""
+    return int(browser.run("const root = document.documentElement; return root.scrollWidth - root.clientWidth"))
