@@ -69,7 +69,7 @@ def fuzz_schema(server: Running, cases: int, first_seed: int = 0) -> Counter[str
     models = cycle(server.folders)
     for number, operation in enumerate(operations):
         for mode in MODES:
-            if mode is GenerationMode.NEGATIVE and operation.method == "get":
+            if mode is GenerationMode.NEGATIVE and not operation.body:  # no name in a path is invalid
                 continue
             fuzz_operation(server, operation, mode, share, first_seed + number, models, statuses)
     return statuses
@@ -86,6 +86,7 @@ def fuzz_operation(
     def run(case: Any) -> None:
         name = next(models)
         has_model = operation.path.startswith(("/v1/", "/api/", "/token", "/detok"))
+        has_model = has_model and "training" not in operation.tags
         if isinstance(case.body, dict) and mode is GenerationMode.POSITIVE:
             shorten(case.body, name)
         base = f"{server.address}/m/{name}" if has_model else server.address
@@ -192,7 +193,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.update(NEXTWORD_CACHE=f"{base}/cache", NEXTWORD_HOME=f"{base}/home")
         runs = train_runs(Path(base) / "runs")
         folders = {path.parent.name: path.parent for path in sorted(runs.glob("*/manifest.json"))}
-        with run_server(folders, chat="plain") as server:
+        with run_server(folders, chat="plain", train=Path(base) / "trained") as server:
             begin = time.monotonic()
             try:
                 results = fuzz(server, given.cases, given.seed)
