@@ -10,6 +10,7 @@
     find_neighbors     the nearest words or texts                                      models that embed
     project_vectors    words or texts as points on a plane                             models that embed
     trace_beam         a beam search with what it pruned                               models that generate
+    attribute_neurons  which feed-forward units hold a fact (knowledge neurons)        BERT, RoBERTa, ALBERT, GPT
     show_decoding      the next token before and after temperature, top-k, top-p …     the same
 
     lm = nextword.load("runs/mine")
@@ -24,6 +25,19 @@ from nextword.lens.attention import Attention, AttentionMap, read_attention
 from nextword.lens.beam_tree import BeamNode, BeamTree, trace_beam
 from nextword.lens.decoding import DecodingEffect, DecodingStage, TokenChance, show_decoding, show_decoding_after
 from nextword.lens.gradient_reach import GradientReach, GradientReaches, LayerReach, trace_gradient, trace_gradients
+from nextword.lens.knowledge_neurons import (
+    Fact,
+    KnowledgeNeurons,
+    Neuron,
+    NeuronAttributions,
+    attribute_neurons,
+    change_neurons,
+    erase_neurons,
+    find_knowledge_neurons,
+    find_relation,
+    save_edited,
+    update_fact,
+)
 from nextword.lens.logit_lens import LayerPrediction, LayerPredictions, Position, predict_by_layer
 from nextword.lens.recurrent_traces import GateTraces, LayerTrace, trace_gates
 from nextword.lens.result import LensResult, Token
@@ -42,9 +56,11 @@ __all__ = [
     "BeamTree",
     "DecodingEffect",
     "DecodingStage",
+    "Fact",
     "GateTraces",
     "GradientReach",
     "GradientReaches",
+    "KnowledgeNeurons",
     "LayerPrediction",
     "LayerPredictions",
     "LayerReach",
@@ -52,6 +68,8 @@ __all__ = [
     "LensResult",
     "Neighbor",
     "Neighbors",
+    "Neuron",
+    "NeuronAttributions",
     "Position",
     "ProjectedPoint",
     "Projection",
@@ -60,17 +78,24 @@ __all__ = [
     "TokenAttribution",
     "TokenChance",
     "TokenExplanation",
+    "attribute_neurons",
     "attribute_word",
+    "change_neurons",
+    "erase_neurons",
     "explain_text",
+    "find_knowledge_neurons",
     "find_neighbors",
+    "find_relation",
     "list_views",
     "predict_by_layer",
     "project_vectors",
     "read_attention",
+    "save_edited",
     "show_decoding",
     "show_decoding_after",
     "trace_beam",
     "trace_gates",
     "trace_gradient",
     "trace_gradients",
+    "update_fact",
 ]

@@ -118,7 +118,7 @@ def attribute_word(
     if steps is not None and not 1 <= steps <= MAX_STEPS:
         raise invalid("steps", steps, f"must be from 1 to {MAX_STEPS:,}.")
     require_source(model, source)
-    prediction = _predict(model, text, target, source)
+    prediction = find_prediction(model, text, target, source)
     if method == TIMES_INPUT:
         values, score = _times_input(model, prediction)
         attributed, baseline, gap = values, None, None
@@ -160,14 +160,15 @@ class _Part(NamedTuple):
         return [bool(name) for _, name in self.tokens]
 
 
-class _Prediction(NamedTuple):
+class Prediction(NamedTuple):
     parts: list[_Part]
     targets: Tensor  # (n,) ids
     name: str
     log_probs: Callable[[Sequence[Tensor]], Tensor]  # the ids of each part (B, T) → (B, n, V)
+    at: int  # where in the last part the first target is predicted
 
 
-def _predict(model: TextModel, text: str, target: str | None, source: str | None) -> _Prediction:
+def find_prediction(model: TextModel, text: str, target: str | None, source: str | None) -> Prediction:
     network = model.network
     if not network.has_output_layer:
         raise model.unsupported("next")
@@ -188,7 +189,7 @@ def _predict(model: TextModel, text: str, target: str | None, source: str | None
     )
 
 
-def _predict_next(model: TextModel, text: str, target: str | None, given: str) -> _Prediction:
+def _predict_next(model: TextModel, text: str, target: str | None, given: str) -> Prediction:
     """begin text ─▶ target."""
     network, names = model.network, TokenNames(model)
     first = network.start(1)[0]
@@ -219,10 +220,10 @@ def _predict_next(model: TextModel, text: str, target: str | None, given: str) -
         predicted: Tensor = network.readout.log_probs(h.flatten(0, 1)).unflatten(0, h.shape[:2])
         return predicted
 
-    return _with_target(model, [_Part(row, tokens)], own, target, log_probs)
+    return _with_target(model, [_Part(row, tokens)], own, target, log_probs, len(row) - count)
 
 
-def _predict_target(model: TextModel, text: str, target: str | None, source: str) -> _Prediction:
+def _predict_target(model: TextModel, text: str, target: str | None, source: str) -> Prediction:
     """source ─▶ begin text ─▶ target."""
     network, names = model.network, TokenNames(model)
     given, written = model.scored_tokens(source), model.scored_tokens(text)
@@ -252,10 +253,10 @@ def _predict_target(model: TextModel, text: str, target: str | None, source: str
         predicted: Tensor = network.readout.log_probs(h.flatten(0, 1)).unflatten(0, h.shape[:2])
         return predicted
 
-    return _with_target(model, parts, own, target, log_probs)
+    return _with_target(model, parts, own, target, log_probs, len(parts[1].ids) - count)
 
 
-def _predict_blank(model: MaskedLM, text: str, target: str | None) -> _Prediction:
+def _predict_blank(model: MaskedLM, text: str, target: str | None) -> Prediction:
     """[CLS] left [MASK] right [SEP] ─▶ the masked token."""
     if text.count(BLANK) != 1:
         raise invalid("text", text[:40], f"must have one blank {BLANK}, which this model predicts.")
@@ -280,7 +281,7 @@ def _predict_blank(model: MaskedLM, text: str, target: str | None) -> _Predictio
         return predicted
 
     part = _Part(torch.from_numpy(frame.ids).to(model.device), tokens)
-    return _with_target(model, [part], own, target, log_probs)
+    return _with_target(model, [part], own, target, log_probs, at)
 
 
 def _with_target(
@@ -289,14 +290,15 @@ def _with_target(
     own: np.ndarray,
     target: str | None,
     log_probs: Callable[[Sequence[Tensor]], Tensor],
-) -> _Prediction:
+    at: int,
+) -> Prediction:
     """The prediction of the given target, or of the likeliest token."""
     if target is None:
         with torch.no_grad():
             own = log_probs([part.ids.unsqueeze(0) for part in parts])[0, -1:].argmax(-1).cpu().numpy()
         target = TokenNames(model).name(int(own[0]))
     ids = model.network.predicted_ids(torch.from_numpy(own.astype(np.int64)))
-    return _Prediction(parts, ids.to(parts[0].ids.device), target, log_probs)
+    return Prediction(parts, ids.to(parts[0].ids.device), target, log_probs, at)
 
 
 def _require_tokens(ids: np.ndarray, target: str) -> np.ndarray:
@@ -308,13 +310,13 @@ def _require_tokens(ids: np.ndarray, target: str) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ gradients
 
 
-def _times_input(model: TextModel, prediction: _Prediction) -> tuple[np.ndarray, float]:
+def _times_input(model: TextModel, prediction: Prediction) -> tuple[np.ndarray, float]:
     scores, inputs, gradients = _gradients(model, prediction, np.ones(1))
     products = [(x * g).sum(-1)[0] for x, g in zip(inputs, gradients, strict=True)]
     return torch.cat(products).cpu().numpy(), float(scores[0])
 
 
-def _integrate(model: TextModel, prediction: _Prediction, nodes: int) -> tuple[np.ndarray, float, float]:
+def _integrate(model: TextModel, prediction: Prediction, nodes: int) -> tuple[np.ndarray, float, float]:
     """Attributions of all tokens, F(text) and F(baseline), by Gauss-Legendre quadrature."""
     points, weights = np.polynomial.legendre.leggauss(nodes)
     # The two ends have weight 0: they are evaluated for the scores alone
@@ -335,7 +337,7 @@ def _integrate(model: TextModel, prediction: _Prediction, nodes: int) -> tuple[n
 
 
 def _gradients(
-    model: TextModel, prediction: _Prediction, alphas: np.ndarray, directions: bool = False
+    model: TextModel, prediction: Prediction, alphas: np.ndarray, directions: bool = False
 ) -> tuple[Tensor, list[Tensor], list[Tensor]]:
     """F (n,) at each α; and of each part, the embeddings, or with `directions` e − b, and ∂F/∂x: (n, T, D) each."""
     n, lengths = len(alphas), {len(part.ids) for part in prediction.parts}
