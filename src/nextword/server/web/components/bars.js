@@ -11,7 +11,7 @@ class Bars extends HTMLElement {
   show(rows, { label, color = 0, choosable = false, language = "" } = {}) {
     const scale = Math.max(...rows.map((row) => Math.max(row.probability, row.before ?? 0)), 1e-12);
     const draw = (row) => {
-      const bar = h("span", { class: "bar", "aria-hidden": "true" }, row.before === undefined ? null : h("i", { class: "before", style: { width: `${(100 * row.before) / scale}%` } }), h("i", { class: `c${color % 8}`, style: { width: `${(100 * row.probability) / scale}%` } }));
+      const bar = h("span", { class: "bar", "aria-hidden": "true" }, row.before === undefined ? null : h("i", { class: "before", style: { width: `${(100 * row.before) / scale}%` } }), row.probability === 0 ? null : h("i", { class: `c${color % 8}`, style: { width: `${(100 * row.probability) / scale}%` } }));
       const cells = [h("span", { class: "word", dir: "auto", lang: language || null }, visible(row.text)), bar, h("span", { class: "number" }, row.note ?? percent(row.probability))];
       const own = row.isOwn ? { class: "row own", "aria-current": "true" } : { class: "row" };
       if (!choosable) return h("li", {}, h("div", own, cells));

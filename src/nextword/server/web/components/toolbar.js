@@ -40,6 +40,7 @@ class Toolbar extends HTMLElement {
           }),
         ),
         button("save", async () => {
+          await page.prepareToSave();
           download(`nextword-${page.constructor.id}.html`, await savedPage(page, address(Infinity).fragment));
           say(t("saved"));
         }),

@@ -93,6 +93,9 @@ export class Page extends HTMLElement {
     return [];
   }
 
+  /** Ask for what a reader of the saved page may open. */
+  async prepareToSave() {}
+
   /** The text of the page's own table, strings/PAGE.js. */
   t(key, values) {
     return t(`${this.constructor.id}.${key}`, values);
