@@ -9,9 +9,11 @@ holds them to it. They need no key: they have no secrets, and ask for the key be
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 
@@ -28,18 +30,37 @@ MEDIA_TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css
 @dataclass(frozen=True)
 class _File:
     content: bytes
+    compressed: bytes
     media_type: str
+    digest: str
 
-    @property
-    def tag(self) -> str:
-        """Its ETag: a browser keeps the file, and asks whether it has changed."""
-        return f'"{hashlib.sha256(self.content).hexdigest()[:16]}"'
+    @classmethod
+    def read(cls, item: Traversable, media_type: str) -> _File:
+        content = item.read_bytes()
+        return cls(content, gzip.compress(content, mtime=0), media_type, hashlib.sha256(content).hexdigest()[:16])
+
+    def response(self, accepted: str, known: str) -> Response:
+        """The file in an encoding that the client accepts; no content if it knows this version by its ETag."""
+        is_compressed = "gzip" in accepted
+        tag = f'"{self.digest}-gzip"' if is_compressed else f'"{self.digest}"'
+        headers = {
+            "content-security-policy": POLICY,
+            "cache-control": "no-cache",
+            "etag": tag,
+            "vary": "accept-encoding",
+        }
+        if known == tag:
+            return Response(status_code=304, headers=headers)
+        if is_compressed:
+            headers["content-encoding"] = "gzip"
+        return Response(self.compressed if is_compressed else self.content, media_type=self.media_type, headers=headers)
 
 
-def _read_files() -> dict[str, _File]:
+@cache
+def read_files() -> dict[str, _File]:
     """All files of the playground by their path below /web/."""
     found = dict(_walk(files("nextword.server").joinpath("web"), ""))
-    found["page.css"] = _File(files("nextword.html").joinpath("page.css").read_bytes(), MEDIA_TYPES[".css"])
+    found["page.css"] = _File.read(files("nextword.html").joinpath("page.css"), MEDIA_TYPES[".css"])
     return found
 
 
@@ -49,22 +70,19 @@ def _walk(folder: Traversable, prefix: str) -> Iterator[tuple[str, _File]]:
         if item.is_dir():
             yield from _walk(item, f"{prefix}{item.name}/")
         elif suffix in MEDIA_TYPES:
-            yield prefix + item.name, _File(item.read_bytes(), MEDIA_TYPES[suffix])
+            yield prefix + item.name, _File.read(item, MEDIA_TYPES[suffix])
 
 
 def make_router() -> APIRouter:
     """The routes of the playground's files, which are read once."""
     router = APIRouter(include_in_schema=False)
-    found = _read_files()
+    found = read_files()
 
     def send(request: Request, path: str) -> Response:
         file = found.get(path)
         if file is None:
             raise HTTPException(404, "The playground has no such file.")
-        headers = {"content-security-policy": POLICY, "cache-control": "no-cache", "etag": file.tag}
-        if request.headers.get("if-none-match") == file.tag:
-            return Response(status_code=304, headers=headers)
-        return Response(file.content, media_type=file.media_type, headers=headers)
+        return file.response(request.headers.get("accept-encoding", ""), request.headers.get("if-none-match", ""))
 
     @router.get("/")
     async def index(request: Request) -> Response:
