@@ -387,7 +387,7 @@ class Jobs:
             code = self._read_worker(active, to_json(request))
         except (Refusal, NextwordError, OSError) as error:
             active.outcome = {"state": "failed", "error": self._hide_paths(str(error))}
-        outcome = active.outcome or {"state": "failed", "error": describe_exit(code)}
+        outcome = active.outcome or {"state": "failed", "error": describe_exit(job, code)}
         with self._lock:
             is_stopped = job.state == "stopping" and outcome["state"] == "failed" and active.outcome is None
             if is_stopped:  # the worker did not end in time: the state saved before counts
@@ -470,7 +470,7 @@ def _explain_full_disk() -> Iterator[None]:
         raise Refusal(503, f"The server cannot write: {what}. {remedy}.", code="cannot_write") from None
 
 
-def describe_exit(code: int) -> str:
+def describe_exit(job: Job, code: int) -> str:
     how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-    hint = " The machine may be short of memory." if code == -9 else ""
-    return f"The training process {how}.{hint} Resume the job: it continues from its last saved state."
+    hint = "The machine may be short of memory" if code == -9 else f"{HIDDEN}/jobs/{job.id}.log says more"
+    return f"The training process {how}. {hint}. Resume the job: it continues from its last saved state."

@@ -42,6 +42,7 @@ from nextword.progress.display import Interrupt, interruptible
 from nextword.recipe import Recipe, load_recipe
 from nextword.run_folder import RunFolder
 from nextword.server.comparisons import describe_row
+from nextword.tokenizers.base import Tokenizer
 from nextword.tokenizers.loading import load_tokenizer
 from nextword.training.events import BEGIN, END, STEP, VALID, Event
 from nextword.training.train import build_network
@@ -222,6 +223,10 @@ class Sampler:
     def recipe(self) -> Recipe:
         return self.run.recipe
 
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        return load_tokenizer(self.folder / "tokenizer.json")
+
     @property
     def can_sample(self) -> bool:
         """Whether this kind of model writes or fills anything."""
@@ -233,7 +238,7 @@ class Sampler:
         if event.network is None or is_dear:
             return None
         started = time.perf_counter()
-        sample = self._try(lambda: copy_model(self.run, event.network))
+        sample = self._try(lambda: copy_model(self.run, self.tokenizer, event.network))
         self.last = time.perf_counter() - started
         self.spent += self.last
         return sample
@@ -275,9 +280,8 @@ class Sampler:
         return " ".join([*words[:middle], BLANK, *words[middle + 1 :]]), None
 
 
-def copy_model(run: RunFolder, network: Any) -> TextModel:
+def copy_model(run: RunFolder, tokenizer: Tokenizer, network: Any) -> TextModel:
     """A model with the weights that a network has now. The network is left alone."""
-    tokenizer = load_tokenizer(run.path / "tokenizer.json")
     copy = build_network(run.recipe, tokenizer)
     load_network_tensors(copy, network_tensors(network))
     return wrap_run(copy.to(network.device).eval(), tokenizer, run)
