@@ -168,8 +168,8 @@ def _introduce(address: str, service: Service, has_key: bool) -> None:
     models = {entry["id"]: entry["nextword"] for entry in map(service.describe, service.pool.names)}
     print_line(f"[green]✓[/] nextword serves [bold]{address}[/] (reference: {address}/docs)")
     if not models:
-        offer = "Open the page to train the demo, in about five minutes." if service.jobs else "Train one first."
-        print_line(f"There is no model yet. {offer}")
+        by_hand = "Train some with `nextword compare`, in about five minutes, and start again."
+        print_line(f"No model yet. {'Open the page to train the demo, in five minutes.' if service.jobs else by_hand}")
         print_line("[dim]Ctrl+C ends the server.[/]")
         return
     rows = [
