@@ -104,12 +104,17 @@ def find_neighbors(
     if texts is None:
         found = word_vectors(model.network, model.tokenizer, model.name).nearest(parse_sum(query), k)
         return Neighbors(run_name(model), query, WORDS, tuple(Neighbor(word, cosine) for word, cosine in found))
-    vectors = model.embed([query, *texts], layer, pooling).double().numpy()
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    vectors = model.embed([query, *texts], layer, pooling).numpy()
+    return rank_texts(run_name(model), query, texts, vectors, k)
+
+
+def rank_texts(run: str, query: str, texts: Sequence[str], vectors: np.ndarray, k: int = 10) -> Neighbors:
+    """The k texts that are nearest to the query, from the vectors of the query and then of each text."""
+    wide = vectors.astype(np.float64)
+    unit = wide / np.maximum(np.linalg.norm(wide, axis=1, keepdims=True), 1e-12)
     cosines = unit[1:] @ unit[0]
     order = np.argsort(-cosines, kind="stable")[:k]
-    neighbors = tuple(Neighbor(texts[i], float(cosines[i])) for i in order)
-    return Neighbors(run_name(model), query, TEXTS, neighbors)
+    return Neighbors(run, query, TEXTS, tuple(Neighbor(texts[i], float(cosines[i])) for i in order))
 
 
 def project_vectors(
@@ -118,16 +123,29 @@ def project_vectors(
     """Texts, or words of the model's table (`of="words"`), as points on a plane, by principal components."""
     if of not in (WORDS, TEXTS):
         raise invalid("of", of, f"is unknown. Use {WORDS} or {TEXTS}.")
+    check_items(items)
+    vectors = look_words_up(model, items) if of == WORDS else model.embed(list(items), layer, pooling).numpy()
+    return place_points(run_name(model), items, of, vectors)
+
+
+def check_items(items: Sequence[str]) -> None:
+    """Raise an error unless there are enough words or texts for a plane."""
     if isinstance(items, str) or len(items) < 3:
         raise invalid("items", items, "must be a list of at least three words or texts.")
-    if of == WORDS:
-        table: Vectors = word_vectors(model.network, model.tokenizer, model.name)
-        vectors = table.matrix[[table.row_of(word) for word in items]].astype(np.float64)
-    else:
-        vectors = model.embed(list(items), layer, pooling).double().numpy()
-    points, variance = principal_components(vectors)
+
+
+def look_words_up(model: TextModel, words: Sequence[str]) -> np.ndarray:
+    """The vectors of words in the model's table (words, width)."""
+    table: Vectors = word_vectors(model.network, model.tokenizer, model.name)
+    vectors: np.ndarray = table.matrix[[table.row_of(word) for word in words]]
+    return vectors
+
+
+def place_points(run: str, items: Sequence[str], of: str, vectors: np.ndarray) -> Projection:
+    """The plane of greatest variance of these vectors (items, width)."""
+    points, variance = principal_components(vectors.astype(np.float64))
     projected = tuple(ProjectedPoint(text, float(x), float(y)) for text, (x, y) in zip(items, points, strict=True))
-    return Projection(run_name(model), of, projected, variance)
+    return Projection(run, of, projected, variance)
 
 
 def principal_components(vectors: np.ndarray) -> tuple[np.ndarray, tuple[float, float]]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,8 +14,9 @@ from nextword import lens
 from nextword.core.errors import invalid
 from nextword.core.types import PSEUDO, Stop
 from nextword.lens import LensResult
+from nextword.lens.vectors import WORDS, check_items, look_words_up, place_points, rank_texts
 from nextword.lm.base import TextModel
-from nextword.server.native_routes import MAX_CONTEXT, check_tokens, parse_beam, parse_sampling
+from nextword.server.native_routes import MAX_CONTEXT, check_tokens, embed_texts, measure, parse_beam, parse_sampling
 from nextword.server.replies import JsonRoute, ServiceOf, reply
 from nextword.server.schema import (
     AttentionBody,
@@ -36,6 +38,7 @@ from nextword.tasks.classification import Classifier
 MAX_EXPLAINED = 4096  # tokens of a text
 MAX_INSIDE = 512  # tokens of a text whose layers, gates or attention are read, or whose gradients are computed
 MAX_NUMBERS = 2_000_000  # in one answer
+LONG = 1 << 30  # tokens of a call that shorter calls may always interrupt
 MAX_TREE = 2048  # width × tokens of a beam search that is recorded
 
 Object = dict[str, Any]  # a JSON object
@@ -43,23 +46,31 @@ router = APIRouter(prefix="/api", route_class=JsonRoute, tags=["lens"])
 
 
 async def _look(
-    service: Service, request: Request, body: Body, read: Callable[[TextModel], LensResult | Object]
+    service: Service,
+    request: Request,
+    body: Body,
+    texts: Sequence[str | None],
+    read: Callable[[TextModel], LensResult | Object],
 ) -> Response:
-    """The answer with what `read` finds in the model."""
+    """The answer with what `read` finds in the model when it reads these texts."""
     name = service.choose_for(request, body)
 
     def compute(lm: TextModel) -> Object:
         result = read(lm)
-        if not isinstance(result, LensResult):
-            return result
-        count = _count_numbers(result)
-        if count > MAX_NUMBERS:
-            raise invalid(
-                "text", f"{count:,} numbers", f"gives more than {MAX_NUMBERS:,}. Shorten it, or choose layers."
-            )
-        return {**result.as_dict(), "model": name}
+        return _as_object(result, name) if isinstance(result, LensResult) else result
 
-    return await reply(service, await service.call(request, name, compute))
+    async def look(lease: Lease) -> Object:
+        await measure(service, lease.model, "text", [[text for text in texts if text is not None]], MAX_EXPLAINED)
+        return await lease.call(compute, LONG)
+
+    return await reply(service, await service.use(request, name, look))
+
+
+def _as_object(result: LensResult, name: str) -> Object:
+    count = _count_numbers(result)
+    if count > MAX_NUMBERS:
+        raise invalid("text", f"{count:,} numbers", f"gives more than {MAX_NUMBERS:,}. Shorten it, or choose layers.")
+    return {**result.as_dict(), "model": name}
 
 
 def _count_numbers(value: object) -> int:
@@ -89,7 +100,7 @@ async def explain(service: ServiceOf, request: Request, body: ExplainBody) -> Re
         check_tokens(lm, "text", texts, MAX_INSIDE if lm.kind == PSEUDO else MAX_EXPLAINED)
         return lens.explain_text(lm, body.text, body.source, body.k)
 
-    return await _look(service, request, body, read)
+    return await _look(service, request, body, [body.text, body.source, body.second], read)
 
 
 def _label(lm: Predictor, label: str) -> str:
@@ -106,7 +117,7 @@ async def attention(service: ServiceOf, request: Request, body: AttentionBody) -
         check_tokens(lm, "text", [body.text, body.source or ""], MAX_INSIDE)
         return lens.read_attention(lm, body.text, body.source, body.layers, body.heads)
 
-    return await _look(service, request, body, read)
+    return await _look(service, request, body, [body.text, body.source], read)
 
 
 @router.post("/layers", summary="Predictions of each layer")
@@ -117,7 +128,7 @@ async def layers(service: ServiceOf, request: Request, body: LayersBody) -> Resp
         check_tokens(lm, "text", [body.text, body.source or ""], MAX_INSIDE)
         return lens.predict_by_layer(lm, body.text, body.source, body.k)
 
-    return await _look(service, request, body, read)
+    return await _look(service, request, body, [body.text, body.source], read)
 
 
 @router.post("/gates", summary="Gates of a recurrent network")
@@ -128,7 +139,7 @@ async def gates(service: ServiceOf, request: Request, body: GatesBody) -> Respon
         check_tokens(lm, "text", [body.text], MAX_INSIDE)
         return lens.trace_gates(lm, body.text, body.layers)
 
-    return await _look(service, request, body, read)
+    return await _look(service, request, body, [body.text], read)
 
 
 @router.post("/gradients", summary="How far a recurrent network remembers")
@@ -140,7 +151,7 @@ async def gradients(service: ServiceOf, request: Request, body: GradientsBody) -
         trace = lens.trace_gradients if body.every else lens.trace_gradient
         return trace(lm, body.text, body.target)
 
-    return await _look(service, request, body, read)
+    return await _look(service, request, body, [body.text, body.target], read)
 
 
 @router.post("/saliency", summary="Which words a prediction rests on")
@@ -151,30 +162,39 @@ async def saliency(service: ServiceOf, request: Request, body: SaliencyBody) -> 
         check_tokens(lm, "text", [body.text, body.target or "", body.source or ""], MAX_INSIDE)
         return lens.attribute_word(lm, body.text, body.target, body.source, body.method, body.steps)
 
-    return await _look(service, request, body, read)
+    return await _look(service, request, body, [body.text, body.target, body.source], read)
 
 
 @router.post("/nearest", summary="Nearest words or texts")
 async def nearest(service: ServiceOf, request: Request, body: NearestBody) -> Response:
     """The words whose vectors are nearest to that of a word, or of a sum such as `king - man + woman`; or, of given
     `texts`, those nearest to a text."""
+    name = service.choose_for(request, body)
 
-    def read(lm: TextModel) -> LensResult:
-        check_tokens(lm, "texts", [body.query, *(body.texts or ())])
-        return lens.find_neighbors(lm, body.query, body.texts, body.k, body.layer, body.pool)
+    async def look(lease: Lease) -> lens.Neighbors:
+        if body.texts is None:
+            return await lease.call(lambda lm: lens.find_neighbors(lm, body.query, None, body.k))
+        vectors = await embed_texts(service, lease, [body.query, *body.texts], body.layer, body.pool)
+        ranked = partial(rank_texts, name, body.query, body.texts, k=body.k)
+        return await service.in_thread(ranked, vectors)
 
-    return await _look(service, request, body, read)
+    return await reply(service, _as_object(await service.use(request, name, look), name))
 
 
 @router.post("/project", summary="Texts or words as points")
 async def project(service: ServiceOf, request: Request, body: ProjectBody) -> Response:
     """Texts, or words, as points on a plane, by principal components."""
+    name = service.choose_for(request, body)
 
-    def read(lm: TextModel) -> LensResult:
-        check_tokens(lm, "items", body.items)
-        return lens.project_vectors(lm, body.items, body.of, body.layer, body.pool)
+    async def look(lease: Lease) -> lens.Projection:
+        check_items(body.items)
+        if body.of == WORDS:
+            vectors = await lease.call(lambda lm: look_words_up(lm, body.items))
+        else:
+            vectors = await embed_texts(service, lease, body.items, body.layer, body.pool, "items")
+        return await service.in_thread(partial(place_points, name, body.items, body.of), vectors)
 
-    return await _look(service, request, body, read)
+    return await reply(service, _as_object(await service.use(request, name, look), name))
 
 
 @router.post("/beam", summary="A beam search, step by step")
@@ -187,7 +207,7 @@ async def beam(service: ServiceOf, request: Request, body: BeamBody) -> Response
             raise invalid("beam", body.beam, f"× max_tokens = {body.max_tokens} must be at most {MAX_TREE:,}.")
         return lens.trace_beam(lm, body.prompt, parse_beam(body, body.beam), Stop(body.max_tokens))
 
-    return await _look(service, request, body, read)
+    return await _look(service, request, body, [body.prompt], read)
 
 
 @router.post("/distribution", summary="The next token before and after decoding")

@@ -1,12 +1,17 @@
-"""nextword's own routes: what the commands do, for the models that are served. JSON keys are those of `--json`."""
+"""nextword's own routes: what the commands do, for the models that are served. JSON keys are those of `--json`.
+
+Texts, examples and sources are items of functions (`EmbedTexts`, `PredictLabels` …): the engine computes those of
+concurrent requests together if their functions are equal, that is, have equal settings.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import AsyncExitStack, aclosing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,10 +21,10 @@ from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import PSEUDO, Beam, Contrastive, Decoding, Greedy, Guess, Sample, Score, Stop
 from nextword.evaluation.seq2seq import max_target_length
 from nextword.generation.infilling import BLANK, Filled
-from nextword.lm.base import Candidate, TextModel
+from nextword.lm.base import Candidate, TextModel, WordsInContext
 from nextword.lm.generation_mixin import GenerationMixin
 from nextword.lm.seq2seq import Seq2SeqLM
-from nextword.server.replies import STREAMS, EventStream, JsonRoute, ServiceOf, reply
+from nextword.server.replies import STREAMS, EventStream, JsonRoute, Reply, ServiceOf, reply
 from nextword.server.requests import Finished, GenerationRequest, TokenEvent
 from nextword.server.schema import (
     MAX_BEAM_TOKENS,
@@ -40,7 +45,7 @@ from nextword.server.schema import (
     TagBody,
     TranslateBody,
 )
-from nextword.server.service import Lease
+from nextword.server.service import Lease, Service
 from nextword.tasks.in_context import TEMPLATE, zero_shot_class
 from nextword.tasks.multiple_choice import ChoicePredictor
 from nextword.tasks.multitask import MultitaskPredictor
@@ -58,10 +63,28 @@ router = APIRouter(prefix="/api", route_class=JsonRoute, tags=["nextword"])
 
 def check_tokens(lm: TextModel, key: str, texts: Sequence[str], most: int = MAX_REQUEST_TOKENS) -> int:
     """How many tokens the texts have together; an error if they are too many."""
-    total = sum(len(encoding) for encoding in lm.tokenizer.encode_batch(list(texts)))
+    return sum(count_tokens(lm, key, [texts], most))
+
+
+def count_tokens(lm: TextModel, key: str, items: Sequence[Sequence[str]], most: int = MAX_REQUEST_TOKENS) -> list[int]:
+    """How many tokens the texts of each item have; an error if they are too many together."""
+    lengths = iter(
+        [len(encoding) for encoding in lm.tokenizer.encode_batch([text for texts in items for text in texts])]
+    )
+    sizes = [sum(islice(lengths, len(texts))) for texts in items]
+    total = sum(sizes)
     if total > most:
         raise invalid(key, f"{total:,} tokens", f"must have at most {most:,} tokens.")
-    return total
+    return sizes
+
+
+async def measure(
+    service: Service, lm: TextModel, key: str, items: Sequence[Sequence[str]], most: int = MAX_REQUEST_TOKENS
+) -> list[int]:
+    """`count_tokens`, which other requests do not wait for."""
+    return await service.compute(
+        partial(count_tokens, lm, key, most=most), items, sum(len(text) for texts in items for text in texts)
+    )
 
 
 # ------------------------------------------------------------------------------------------------ score, next, fill
@@ -71,15 +94,32 @@ def check_tokens(lm: TextModel, key: str, texts: Sequence[str], most: int = MAX_
 async def score(service: ServiceOf, request: Request, body: ScoreBody) -> Response:
     """−log p of each text in nats, and the units to divide it by."""
 
-    def compute(lm: TextModel) -> Object:
-        lm.require("score")
-        if body.given is not None and len(body.given) != len(body.texts):
-            raise invalid("given", len(body.given), f"must be as many texts as texts, {len(body.texts)}.")
-        most = MAX_PSEUDO_TOKENS if lm.kind == PSEUDO else MAX_REQUEST_TOKENS
-        check_tokens(lm, "texts", [*body.texts, *(body.given or ())], most)
-        return {"scores": [_score_object(score) for score in lm.score_many(body.texts, body.given)]}
+    given = body.given or [""] * len(body.texts)
 
-    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
+    async def find(lease: Lease) -> list[Score]:
+        lm = lease.model
+        lm.require("score")
+        if len(given) != len(body.texts):
+            raise invalid("given", len(given), f"must be as many texts as texts, {len(body.texts)}.")
+        items = list(zip(given, body.texts, strict=True))
+        most = MAX_PSEUDO_TOKENS if lm.kind == PSEUDO else MAX_REQUEST_TOKENS
+        sizes = await measure(service, lm, "texts", items, most)
+        if lm.kind == PSEUDO:  # reads a text once for each of its tokens
+            sizes = [size * size for size in sizes]
+        return await lease.map(ScoreTexts(body.given is not None), items, sizes)
+
+    scores = await service.use(request, service.choose_for(request, body), find)
+    return await reply(service, {"scores": [_score_object(score) for score in scores]})
+
+
+@dataclass(frozen=True)
+class ScoreTexts:
+    """The score of each text, after the one that is given."""
+
+    has_given: bool
+
+    def __call__(self, lm: TextModel, items: Sequence[tuple[str, str]]) -> list[Score]:
+        return lm.score_many([text for _, text in items], [given for given, _ in items] if self.has_given else None)
 
 
 def _score_object(score: Score) -> Object:
@@ -95,31 +135,30 @@ def _score_object(score: Score) -> Object:
 async def next_words(service: ServiceOf, request: Request, body: NextBody) -> Response:
     """The likeliest next words, or words for the blanks of a text, with probabilities."""
 
-    async def find() -> list[list[Guess]]:
-        async with service.lease_for(request, body) as lease:
-            lm = lease.model
-            await service.compute(lambda text: check_tokens(lm, "text", [text], MAX_CONTEXT), body.text, len(body.text))
-            if BLANK in body.text and "fill" in lm.can:
-                return await lease.call(lambda lm: lm.fill(body.text, body.k, body.tokens))
-            left, blank, right = body.text.partition(BLANK)
-            left = left.rstrip() if blank else left
-            return [await asyncio.wrap_future(lease.engine.next(left, right, body.k, body.tokens))]
+    async def find(lease: Lease) -> list[list[Guess]]:
+        lm = lease.model
+        await measure(service, lm, "text", [[body.text]], MAX_CONTEXT)
+        if BLANK in body.text and "fill" in lm.can:
+            return await lease.call(lambda lm: lm.fill(body.text, body.k, body.tokens))
+        left, blank, right = body.text.partition(BLANK)
+        left = left.rstrip() if blank else left
+        return [await asyncio.wrap_future(lease.engine.next(left, right, body.k, body.tokens))]
 
-    rows = _guess_rows(await service.run(request, find()))
-    return await reply(
-        service, {"text": body.text, "guesses": rows[0], **({"blanks": rows} if BLANK in body.text else {})}
-    )
+    rows = _guess_rows(await service.use(request, service.choose_for(request, body), find))
+    # Small enough to be written here: while somebody types, every handover to a thread would be felt.
+    return Reply({"text": body.text, "guesses": rows[0], **({"blanks": rows} if BLANK in body.text else {})})
 
 
 @router.post("/fill", summary="Words for blanks")
 async def fill(service: ServiceOf, request: Request, body: FillBody) -> Response:
     """The likeliest words for every blank `___` of a text, with all other blanks open."""
 
-    def compute(lm: TextModel) -> Object:
-        check_tokens(lm, "text", [body.text], MAX_CONTEXT)
-        return {"text": body.text, "blanks": _guess_rows(lm.fill(body.text, body.k, body.tokens))}
+    async def find(lease: Lease) -> list[list[Guess]]:
+        await measure(service, lease.model, "text", [[body.text]], MAX_CONTEXT)
+        return await lease.call(lambda lm: lm.fill(body.text, body.k, body.tokens))
 
-    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
+    blanks = await service.use(request, service.choose_for(request, body), find)
+    return await reply(service, {"text": body.text, "blanks": _guess_rows(blanks)})
 
 
 def _guess_rows(blanks: Sequence[Sequence[Guess]]) -> list[list[Object]]:
@@ -141,7 +180,7 @@ async def generate(service: ServiceOf, request: Request, body: GenerateBody) -> 
     async with AsyncExitStack() as stack:
         lease = await stack.enter_async_context(service.lease(service.choose_for(request, body)))
         lm = lease.model
-        await service.compute(lambda texts: check_tokens(lm, "prompt", texts), prompts, sum(map(len, prompts)))
+        sizes = await measure(service, lm, "prompt", [[prompt] for prompt in prompts])
         has_blanks = lm.can_infill and any(map(lm.count_blanks, prompts))
         if body.ids and (has_blanks or lm.is_seq2seq):
             raise invalid("ids", body.ids[:8], "is for models that continue a prompt, without blanks.")
@@ -150,7 +189,8 @@ async def generate(service: ServiceOf, request: Request, body: GenerateBody) -> 
         if isinstance(decoding, Beam):
             _check_beam(decoding.width, stop.max_tokens)
         if has_blanks or body.n_best is not None:
-            rows = await service.run(request, lease.call(_finder(prompts, decoding, stop, body.n_best, body.overflow)))
+            found = await service.run(request, _find(lease, body, prompts, sizes, decoding, stop))
+            rows = [_found_object(prompt, best, body.n_best) for prompt, best in zip(prompts, found, strict=True)]
             return await reply(service, rows[0] if isinstance(body.prompt, str) else {"generations": rows})
         ids = await service.compute(partial(_encode, lm), prompts, sum(map(len, prompts)))
         ids = [own + tuple(body.ids) for own in ids]
@@ -228,20 +268,42 @@ def _parse_stop(lm: TextModel, body: GenerateBody, prompts: Sequence[str]) -> St
     return Stop(most, tuple(dict.fromkeys(body.stop)), min_tokens=body.min_tokens)
 
 
-def _finder(
-    prompts: Sequence[str], decoding: Decoding, stop: Stop, n: int | None, overflow: str
-) -> Callable[[TextModel], list[Object]]:
-    """A function that fills the blanks of the prompts, or finds the n best continuations."""
-
-    def find(lm: TextModel) -> list[Object]:
-        if lm.can_infill and any(map(lm.count_blanks, prompts)):
-            filled = lm.infill_many(prompts, decoding, stop, n or 1)
-            return [_found_object(prompt, best, n) for prompt, best in zip(prompts, filled, strict=True)]
+async def _find(
+    lease: Lease, body: GenerateBody, prompts: Sequence[str], sizes: Sequence[int], decoding: Decoding, stop: Stop
+) -> Sequence[Sequence[Candidate | Filled]]:
+    """Fill the blanks of the prompts, or find their n best continuations."""
+    if not any(map(lease.model.count_blanks, prompts)):
         assert isinstance(decoding, Beam)
-        found = lm.n_best_many(prompts, decoding, stop, n, overflow)
-        return [_found_object(prompt, best, n) for prompt, best in zip(prompts, found, strict=True)]
+        return await lease.map(FindBest(decoding, stop, body.n_best, body.overflow), prompts, sizes)
+    infill = Infill(decoding, stop, body.n_best or 1)
+    if isinstance(decoding, Sample):  # text i has the seed + i
+        return await lease.call(lambda lm: infill(lm, prompts), sum(sizes))
+    return await lease.map(infill, prompts, sizes)
 
-    return find
+
+@dataclass(frozen=True)
+class FindBest:
+    """The n best continuations of each prompt."""
+
+    decoding: Beam
+    stop: Stop
+    n: int | None
+    overflow: str = "slide"
+
+    def __call__(self, lm: TextModel, prompts: Sequence[str]) -> list[list[Candidate]]:
+        return lm.n_best_many(prompts, self.decoding, self.stop, self.n, self.overflow)
+
+
+@dataclass(frozen=True)
+class Infill:
+    """Each text with its blanks filled; the n best of a beam."""
+
+    decoding: Decoding
+    stop: Stop
+    n: int
+
+    def __call__(self, lm: TextModel, texts: Sequence[str]) -> list[list[Filled]]:
+        return lm.infill_many(texts, self.decoding, self.stop, self.n)
 
 
 def _found_object(prompt: str, best: Sequence[Candidate | Filled], n: int | None) -> Object:
@@ -324,25 +386,23 @@ async def translate(service: ServiceOf, request: Request, body: TranslateBody) -
     list of sources gives a list, `translations`."""
     sources = [body.source] if isinstance(body.source, str) else body.source
 
-    def compute(lm: TextModel) -> list[Object]:
+    async def find(lease: Lease) -> list[Object]:
+        lm = lease.model
         if not isinstance(lm, Seq2SeqLM):
             raise Unsupported("This model continues texts; it has no source to translate.", ability="translate")
         if body.n_best is not None and body.beam is None:
             raise invalid("n_best", body.n_best, "needs beam search: set beam.")
-        check_tokens(lm, "source", sources)
+        sizes = await measure(service, lm, "source", [[source] for source in sources])
         stop = Stop(body.max_tokens or max_target_length(lm, sources))
         if body.beam is None:
-            texts = lm.generate_many(sources, Greedy(), stop)
-            return [
-                {"source": source, "text": "".join(piece.text for piece in pieces).lstrip()}
-                for source, pieces in zip(sources, texts, strict=True)
-            ]
+            job = _Generation(lease, sources, [()] * len(sources), Greedy(), stop, "slide")
+            return [{"source": row["prompt"], "text": row["text"].lstrip()} for row in await job.finish()]
         _check_beam(body.beam, stop.max_tokens)
-        found = lm.n_best_many(sources, parse_beam(body, body.beam), stop, body.n_best or 1)
+        found = await lease.map(FindBest(parse_beam(body, body.beam), stop, body.n_best or 1), sources, sizes)
         rows = [_found_object(source, best, body.n_best) for source, best in zip(sources, found, strict=True)]
         return [{"source": row.pop("prompt"), **row} for row in rows]
 
-    rows = await service.call(request, service.choose_for(request, body), compute)
+    rows = await service.use(request, service.choose_for(request, body), find)
     return await reply(service, rows[0] if isinstance(body.source, str) else {"translations": rows})
 
 
@@ -355,28 +415,28 @@ async def predict(service: ServiceOf, request: Request, body: PredictBody) -> Re
     texts are pairs, or whatever else the task reads."""
     examples = [_as_example(example) for example in body.examples]
 
-    def compute(lm: TextModel) -> Object:
-        texts = [part for example in body.examples for part in _flatten(example)]
-        check_tokens(lm, "examples", texts)
-        if not body.labels:
-            for key, value in (("template", body.template), ("calibrate", body.calibrate)):
-                if value:
-                    raise invalid(key, value, "needs labels.")
-            lm.require("predict")
-            model = lm
-            if isinstance(lm, MultitaskPredictor):
-                model = lm.of(body.task)
-            elif body.task:
-                raise invalid("task", body.task, "cannot be chosen: this run has one.")
-            return _predictions(model, examples)
-        if "predict" in lm.can:
-            raise invalid("labels", body.labels, "cannot be chosen: this run has its own.")
-        if len(examples) * len(body.labels) > MAX_CHOSEN:
-            raise invalid("labels", len(body.labels), f"× examples must be at most {MAX_CHOSEN}.")
-        classify = zero_shot_class(lm)
-        return _predictions(classify(lm, body.labels, body.template or TEMPLATE, body.calibrate, lm.name), examples)
+    async def find(lease: Lease) -> Object:
+        lm = lease.model
+        sizes = await measure(service, lm, "examples", [_flatten(example) for example in body.examples])
+        if body.labels:
+            if "predict" in lm.can:
+                raise invalid("labels", body.labels, "cannot be chosen: this run has its own.")
+            if len(examples) * len(body.labels) > MAX_CHOSEN:
+                raise invalid("labels", len(body.labels), f"× examples must be at most {MAX_CHOSEN}.")
+            choose_label = ChooseLabels(tuple(body.labels), body.template or TEMPLATE, body.calibrate)
+            sizes = [size * len(body.labels) for size in sizes]
+            return {"labels": body.labels, "predictions": await lease.map(choose_label, examples, sizes)}
+        for key, value in (("template", body.template), ("calibrate", body.calibrate)):
+            if value:
+                raise invalid(key, value, "needs labels.")
+        lm.require("predict")
+        if body.task and not isinstance(lm, MultitaskPredictor):
+            raise invalid("task", body.task, "cannot be chosen: this run has one.")
+        predict = PredictExamples(body.task)
+        labels = list(predict.model(lm).task.config.labels)
+        return {"labels": labels, "predictions": await lease.map(predict, examples, sizes)}
 
-    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.use(request, service.choose_for(request, body), find))
 
 
 def _as_example(example: str | list[Any]) -> Any:
@@ -389,50 +449,78 @@ def _flatten(example: str | list[Any]) -> list[str]:
     return [text for part in example for text in ([part] if isinstance(part, str) else part)]
 
 
-def _predictions(model: Any, examples: Sequence[Any]) -> Object:
-    """The predictions as `nextword predict --json` shows them."""
-    return {"labels": list(model.task.config.labels), "predictions": model.task.records(model, model.predict(examples))}
+@dataclass(frozen=True)
+class PredictExamples:
+    """The predictions of a fine-tuned run, as `nextword predict --json` shows them."""
+
+    task: str = ""  # of a run that has several
+
+    def __call__(self, lm: TextModel, examples: Sequence[Any]) -> list[Object]:
+        return _predict_records(self.model(lm), examples)
+
+    def model(self, lm: TextModel) -> Any:
+        """What predicts."""
+        return lm.of(self.task) if isinstance(lm, MultitaskPredictor) else lm
+
+
+@dataclass(frozen=True)
+class ChooseLabels:
+    """The likeliest labels by a language model."""
+
+    labels: tuple[str, ...]
+    template: str
+    calibrate: bool
+
+    def __call__(self, lm: TextModel, examples: Sequence[Any]) -> list[Object]:
+        classify = zero_shot_class(lm)
+        return _predict_records(classify(lm, list(self.labels), self.template, self.calibrate, lm.name), examples)
+
+
+def _predict_records(model: Any, examples: Sequence[Any]) -> list[Object]:
+    records: list[Object] = model.task.records(model, model.predict(examples))
+    return records
 
 
 @router.post("/tag", summary="Tags of words")
 async def tag(service: ServiceOf, request: Request, body: TagBody) -> Response:
     """The tag of every word of each sentence, and the spans that they mark."""
 
-    def compute(lm: TextModel) -> Object:
-        if not isinstance(lm, WordTagger):
+    async def find(lease: Lease) -> list[Object]:
+        if not isinstance(lease.model, WordTagger):
             raise Unsupported("This run does not tag words.", ability="tag")
-        check_tokens(lm, "sentences", [text for sentence in body.sentences for text in _flatten(sentence)])
-        return {"sentences": _predictions(lm, body.sentences)["predictions"]}
+        sizes = await measure(service, lease.model, "sentences", [_flatten(sentence) for sentence in body.sentences])
+        return await lease.map(PredictExamples(), body.sentences, sizes)
 
-    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, {"sentences": await service.use(request, service.choose_for(request, body), find)})
 
 
 @router.post("/answer", summary="Answers from passages")
 async def answer(service: ServiceOf, request: Request, body: AnswerBody) -> Response:
     """The span of each passage that answers the question, with its probability and the next best ones."""
+    questions = [(each.question, each.context) for each in body.questions]
 
-    def compute(lm: TextModel) -> Object:
-        if not isinstance(lm, AnswerPredictor):
+    async def find(lease: Lease) -> list[Object]:
+        if not isinstance(lease.model, AnswerPredictor):
             raise Unsupported("This run does not answer questions about passages.", ability="answer")
-        check_tokens(lm, "questions", [text for one in body.questions for text in (one.question, one.context)])
-        rows = _predictions(lm, [(one.question, one.context) for one in body.questions])["predictions"]
-        return {"answers": rows}
+        sizes = await measure(service, lease.model, "questions", questions)
+        return await lease.map(PredictExamples(), questions, sizes)
 
-    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, {"answers": await service.use(request, service.choose_for(request, body), find)})
 
 
 @router.post("/choose", summary="The right one of several candidates")
 async def choose(service: ServiceOf, request: Request, body: ChooseBody) -> Response:
     """The index of the right candidate for each context, from 0, with the probability of each."""
+    examples = [(each.context, each.question, tuple(each.choices)) for each in body.examples]
 
-    def compute(lm: TextModel) -> Object:
-        if not isinstance(lm, ChoicePredictor):
+    async def find(lease: Lease) -> list[Object]:
+        if not isinstance(lease.model, ChoicePredictor):
             raise Unsupported("This run does not choose between candidates.", ability="choose")
-        examples = [(one.context, one.question, tuple(one.choices)) for one in body.examples]
-        check_tokens(lm, "examples", [f"{context} {question} {c}" for context, question, cs in examples for c in cs])
-        return {"predictions": _predictions(lm, examples)["predictions"]}
+        rows = [[f"{context} {question} {choice}" for choice in choices] for context, question, choices in examples]
+        sizes = await measure(service, lease.model, "examples", rows)
+        return await lease.map(PredictExamples(), examples, sizes)
 
-    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, {"predictions": await service.use(request, service.choose_for(request, body), find)})
 
 
 # ------------------------------------------------------------------------------------------------ vectors
@@ -442,16 +530,45 @@ async def choose(service: ServiceOf, request: Request, body: ChooseBody) -> Resp
 async def embed(service: ServiceOf, request: Request, body: EmbedBody) -> Response:
     """One vector for each text; or, with `words`, one for each word in its context."""
 
-    def compute(lm: TextModel) -> Object:
+    async def find(lease: Lease) -> Object:
+        lm = lease.model
         lm.require("embed")
-        check_tokens(lm, "texts", body.texts)
-        facts: Object = {"layer": body.layer, "pool": body.pool}
-        if body.words:
-            rows = lm.embed_words(body.texts, body.layer)
-            facts["texts"] = [{"words": row.words, "vectors": row.vectors.float().tolist()} for row in rows]
-        else:
-            vectors = lm.embed(body.texts, body.layer, body.pool)
-            facts |= {"width": vectors.shape[1], "vectors": vectors.float().tolist()}
-        return facts
+        facts: Object = {"layer": body.layer, "pool": body.pool, "layers": len(lm.network.widths)}
+        if not body.words:
+            vectors = await embed_texts(service, lease, body.texts, body.layer, body.pool)
+            return {**facts, "width": vectors.shape[1], "vectors": vectors.tolist()}
+        sizes = await measure(service, lm, "texts", [[text] for text in body.texts])
+        rows = await lease.map(EmbedWords(body.layer), body.texts, sizes)
+        return {**facts, "texts": [{"words": row.words, "vectors": row.vectors.float().tolist()} for row in rows]}
 
-    return await reply(service, await service.call(request, service.choose_for(request, body), compute))
+    return await reply(service, await service.use(request, service.choose_for(request, body), find))
+
+
+async def embed_texts(
+    service: Service, lease: Lease, texts: Sequence[str], layer: str, pooling: str, key: str = "texts"
+) -> np.ndarray:
+    """The vectors of texts (n, width), computed together with those of other requests."""
+    lease.model.require("embed")
+    sizes = await measure(service, lease.model, key, [[text] for text in texts])
+    return np.stack(await lease.map(EmbedTexts(layer, pooling), texts, sizes))
+
+
+@dataclass(frozen=True)
+class EmbedTexts:
+    """The vector of each text."""
+
+    layer: str
+    pooling: str
+
+    def __call__(self, lm: TextModel, texts: Sequence[str]) -> list[np.ndarray]:
+        return list(lm.embed(texts, self.layer, self.pooling).float().cpu().numpy())
+
+
+@dataclass(frozen=True)
+class EmbedWords:
+    """The vectors of the words of each text."""
+
+    layer: str
+
+    def __call__(self, lm: TextModel, texts: Sequence[str]) -> list[WordsInContext]:
+        return lm.embed_words(texts, self.layer)

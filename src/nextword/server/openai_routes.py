@@ -30,6 +30,7 @@ from nextword.evaluation.seq2seq import max_target_length
 from nextword.lm.base import TextModel
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.server.chat import ChatTemplate
+from nextword.server.native_routes import EmbedTexts, measure
 from nextword.server.replies import STREAMS, EventStream, JsonRoute, ServiceOf, reply
 from nextword.server.requests import Finished, GenerationRequest, PromptScores, TokenEvent, Top
 from nextword.server.schema import (
@@ -139,16 +140,16 @@ async def embeddings(service: ServiceOf, request: Request, body: EmbeddingBody) 
     """One vector for each text: numbers, or the bytes of 32-bit floats in base64. `layer` and `pooling` are extras."""
     name = service.choose_for(request, body)
 
-    def compute(lm: TextModel) -> tuple[list[Object], int]:
+    async def find(lease: Lease) -> tuple[np.ndarray, int]:
+        lm = lease.model
+        lm.require("embed")
         texts = _texts(body.input, lm.tokenizer)
-        lengths = sum(len(encoding) for encoding in lm.tokenizer.encode_batch(texts))
-        if lengths > MAX_REQUEST_TOKENS:
-            raise invalid("input", f"{lengths:,} tokens", f"must have at most {MAX_REQUEST_TOKENS:,} tokens.")
-        vectors = lm.embed(texts, body.layer, body.pooling).float().cpu().numpy()
-        rows = [_encode_vector(vector, body.encoding_format) for vector in vectors]
-        return [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)], lengths
+        sizes = await measure(service, lm, "input", [[text] for text in texts])
+        return np.stack(await lease.map(EmbedTexts(body.layer, body.pooling), texts, sizes)), sum(sizes)
 
-    data, tokens = await service.call(request, name, compute)
+    vectors, tokens = await service.use(request, name, find)
+    rows = (_encode_vector(vector, body.encoding_format) for vector in vectors)
+    data = [{"object": "embedding", "index": i, "embedding": row} for i, row in enumerate(rows)]
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return await reply(service, {"object": "list", "data": data, "model": name, "usage": usage})
 
