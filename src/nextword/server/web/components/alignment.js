@@ -35,7 +35,7 @@ class Alignment extends HTMLElement {
   }
 
   #table({ rows, columns, weights, rest }) {
-    const cell = (weight) => h("td", { style: { "--share": `${Math.round(100 * weight)}%` }, class: weight > 0.55 ? "strong" : null }, weight >= 0.01 ? Math.round(100 * weight) : "");
+    const cell = (weight) => h("td", { style: { "--share": `${Math.round(100 * weight)}%` } }, weight >= 0.01 ? Math.round(100 * weight) : "");
     return h(
       "table",
       { class: "weights" },

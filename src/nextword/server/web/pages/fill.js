@@ -17,6 +17,7 @@ const SHOWN = 8; // guesses of each blank
 const CANDIDATES = 20; // of a left-to-right model, weighed by the words after the blank
 const BEAM = { beam: 8, n_best: 5, max_tokens: 24 }; // for blanks of any length
 const MOST_WORDS = 400; // that can be hidden by a click
+const NEAR = { before: 4000, after: 400 }; // characters around a blank that left-to-right models read
 const MOST_BLANKS = 6; // that left-to-right models fill one after the other
 const EXAMPLES = [
   { text: `In the beginning God created the ${BLANK} and the ${BLANK}.`, hidden: ["heavens", "earth"] },
@@ -118,7 +119,9 @@ export default class FillPage extends Page {
   async #readFromLeft(model, parts, signal) {
     const blanks = [];
     let left = parts[0];
-    for (const right of parts.slice(1, 1 + MOST_BLANKS)) {
+    for (const part of parts.slice(1, 1 + MOST_BLANKS)) {
+      left = left.slice(-NEAR.before);
+      const right = part.slice(0, NEAR.after);
       const { guesses } = await post("/api/next", { model: model.id, text: left.trimEnd(), k: CANDIDATES }, { signal });
       const words = [...new Set(guesses.map((guess) => guess.text.trim()))].filter(Boolean);
       const before = shares(words.map((word) => -Math.log(guesses.find((guess) => guess.text.trim() === word).probability)));
@@ -129,7 +132,7 @@ export default class FillPage extends Page {
       }
       const rows = words.map((text, i) => ({ text, probability: after[i], before: before[i] })).sort((a, b) => b.probability - a.probability);
       blanks.push(rows.slice(0, SHOWN));
-      left += (rows[0]?.text ?? "") + right;
+      left += (rows[0]?.text ?? "") + part;
     }
     return blanks;
   }
@@ -175,7 +178,7 @@ export default class FillPage extends Page {
   #explain(models) {
     const lines = [this.t("legend")];
     if (models.some((model) => model.can("fill") && model.isMasked)) lines.push(this.t("about:masked"));
-    if (models.some((model) => !model.can("fill") && !model.can("infill"))) lines.push(this.t("about:left", { count: CANDIDATES }));
+    if (models.some((model) => !model.can("fill") && !model.can("infill"))) lines.push(this.t("about:left", { count: CANDIDATES, ...NEAR }));
     if (models.some((model) => model.can("infill"))) lines.push(this.t("about:infill"));
     put(this.about, h("ul", {}, lines.map((line) => h("li", {}, line))));
   }

@@ -146,6 +146,7 @@ export default class TranslatePage extends Page {
 
   /** A text in which the words that the reference lacks are marked. */
   #marked(text, reference) {
+    if (!text.trim()) return h("span", { class: "to note" }, this.t("nothing"));
     return h("span", { class: "to", dir: "auto" }, compareWords(text, reference).map(({ word, isSame }) => [isSame ? word : h("mark", {}, word), " "]));
   }
 
@@ -172,7 +173,7 @@ export default class TranslatePage extends Page {
     ]);
     this.#drawScore(text, ownNats, bestNats, explained);
     const map = attention?.maps?.find((each) => each.kind === "cross");
-    if (!map) return put(this.map, h("p", { class: "note" }, attention?.message ?? this.t("no-attention")));
+    if (!map) return put(this.map, h("p", { class: "note" }, text.trim() ? (attention?.message ?? this.t("no-attention")) : this.t("nothing")));
     const heads = map.weights.at(-1);
     const view = h("nw-alignment");
     put(this.map, view, heads.length > 1 ? h("p", { class: "note" }, this.t("heads", { layer: map.layers.at(-1), heads: heads.length })) : null);
@@ -208,7 +209,7 @@ export default class TranslatePage extends Page {
 
   #drawScore(text, nats, bestNats, explained) {
     const ratio = Math.exp(Math.min(Math.abs(nats - bestNats), 700));
-    const times = ratio < 100 ? fixed(ratio, 1) : ratio < 1e6 ? Math.round(ratio).toLocaleString("en") : `10^${Math.round(Math.log10(ratio))}`;
+    const times = ratio < 100 ? fixed(ratio, 1) : ratio < 1e6 ? Math.round(ratio).toLocaleString("en") : `10${superscript(Math.round(Math.log10(ratio)))}`;
     const values = { score: fixed(-nats, 2), best: fixed(-bestNats, 2), times };
     if (!text.trim()) put(this.verdict, this.t("mine-empty"));
     else put(this.verdict, this.t(Math.abs(nats - bestNats) < 1e-3 ? "mine-same" : nats > bestNats ? "mine-worse" : "mine-better", values));
@@ -237,4 +238,8 @@ export default class TranslatePage extends Page {
     this.field.value = text;
     this.#type({ text, line: 0, rank: 0, mine: "" });
   }
+}
+
+function superscript(number) {
+  return [...String(number)].map((digit) => "⁰¹²³⁴⁵⁶⁷⁸⁹"[Number(digit)]).join("");
 }

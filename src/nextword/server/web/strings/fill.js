@@ -20,7 +20,7 @@ export default {
     cut: "not finished",
     legend: "The numbers of the bars are those of the blanks. A check mark is the word that you have hidden.",
     "about:masked": "BERT and its family see both sides of a blank, so bars are the probability of a word there, with all other blanks open.",
-    "about:left": "A model that reads from left to right sees only what is before a blank: outlined bars. Each of its {count} best guesses is then tried in the text: filled bars show how likely the words after the blank make it. Both are shares of these guesses. Earlier blanks hold the model's own first guess.",
+    "about:left": "A model that reads from left to right sees only what is before a blank: outlined bars. Each of its {count} best guesses is then tried in the text: filled bars show how likely the words after the blank make it. Both are shares of these guesses. Earlier blanks hold the model's own first guess. Of a long text, the {before} characters before a blank and the {after} after it count.",
     "about:infill": "GLM and T5 were trained to write missing spans, so a blank may become several words.",
   },
   zh: {
@@ -44,7 +44,7 @@ export default {
     cut: "未完成",
     legend: "条形上方的编号对应各个空。对勾表示你藏起的那个词。",
     "about:masked": "BERT 系列模型能看到空的两边，条形是该处各词的概率，其他空保持不填。",
-    "about:left": "从左到右的模型只看得到空之前的内容：空心条。然后把它最好的 {count} 个猜测逐一放进文本：实心条表示后文使它有多可能。两者都是在这些猜测之间的占比。前面的空填的是该模型自己的第一个猜测。",
+    "about:left": "从左到右的模型只看得到空之前的内容：空心条。然后把它最好的 {count} 个猜测逐一放进文本：实心条表示后文使它有多可能。两者都是在这些猜测之间的占比。前面的空填的是该模型自己的第一个猜测。文本较长时，只看空前 {before} 个和空后 {after} 个字符。",
     "about:infill": "GLM 和 T5 训练时就学习写出缺失的片段，所以一个空可以变成几个词。",
   },
 };
