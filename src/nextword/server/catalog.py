@@ -82,7 +82,8 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         run = RunFolder.open(folder)
         summary = Run(run.path).summary()
         facts |= {key: summary[key] for key in ("slug", "recipe", "parameters", "bits_per_byte")}
-        facts["data"] = Path(run.recipe.phases[0].data).name  # where it lies is nobody's business
+        sources = run.recipe.phases[0].data.split(" + ")
+        facts["data"] = " + ".join(Path(source).name for source in sources)  # where they lie is nobody's business
         facts["created"] = int((run.path / "manifest.json").stat().st_mtime)
         task = run.recipe.task
         if task is not None:
@@ -101,7 +102,10 @@ def _describe_task(run: RunFolder) -> dict[str, Any]:
         **_describe_labels(task),
         "scheme": getattr(task.config, "scheme", None),
         "has_unanswerable": getattr(task.config, "has_unanswerable", False),
-        "tasks": [{"name": name, "kind": part.config.kind, **_describe_labels(part)} for name, part in parts.items()],
+        "tasks": [
+            {"name": Path(name).name, "kind": part.config.kind, **_describe_labels(part)}
+            for name, part in parts.items()
+        ],
     }
 
 
