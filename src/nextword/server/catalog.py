@@ -21,7 +21,7 @@ from nextword.tasks.base import AnyTask
 from nextword.tasks.classification import TextTask
 from nextword.tasks.multitask import Multitask
 from nextword.tokenizers import vocabulary
-from nextword.tokenizers.base import Tokenizer
+from nextword.tokenizers.base import Tokenizer, fingerprint
 from nextword.tokenizers.loading import load_tokenizer
 
 
@@ -69,7 +69,12 @@ def _describe_model(model: TextModel) -> dict[str, Any]:
 
 
 def _describe_tokenizer(tokenizer: Tokenizer) -> dict[str, Any]:
-    return {"kind": tokenizer.kind, "size": len(tokenizer), "lossless": tokenizer.lossless}
+    return {
+        "kind": tokenizer.kind,
+        "size": len(tokenizer),
+        "lossless": tokenizer.lossless,
+        "fingerprint": fingerprint(tokenizer),  # equal for equal tokenizers
+    }
 
 
 def _read_facts(folder: Path) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import strings from "../strings/heat.js";
 addStrings("heat", strings);
 
 const NEAR = "600px"; // beyond the screen
+const LONG = 30_000; // characters from which on blocks far from the screen are not laid out
 
 /** The class of a cell {rank}, {bits} or {gap}, to choose from. */
 export const rankClass = (cell) => `band-${bandOf(cell.rank)}`;
@@ -87,9 +88,10 @@ class HeatText extends HTMLElement {
     this.#observer.disconnect();
     this.#runs.clear();
     const blocks = blocksOf(text).map(({ start, end, runs }) => {
-      const lines = Math.ceil((end - start) / 70);
       const isAlone = runs.length === 1;
-      const block = h("div", { class: isAlone ? "block alone" : "block", dir: "auto", style: isAlone ? { "contain-intrinsic-size": `auto ${1.9 * lines}em` } : null });
+      const isSkipped = isAlone && text.length > LONG;
+      const lines = text.slice(start, end).split("\n").reduce((sum, line) => sum + Math.ceil((line.length || 1) / 80), 0) - 1;
+      const block = h("div", { class: isSkipped ? "block skipped" : "block", dir: "auto", style: isSkipped ? { "contain-intrinsic-size": `auto ${1.9 * Math.max(1, lines)}em` } : null });
       for (const run of runs) {
         const element = isAlone ? h("div", {}) : h("span", {});
         element.textContent = text.slice(run.start, run.end);

@@ -1,7 +1,8 @@
 /* A text as a model reads it: token by token, in one call if it fits, else part by part. */
 
-import { forgetAnswers, post, record } from "./api.js";
+import { forgetAnswers } from "./api.js";
 import { blocksOf, cellsOf, countUnits, flatten, planParts, spread, totals } from "./heat.js";
+import { ask, remember } from "./memory.js";
 import { ByteMap, words } from "./text.js";
 
 const MOST = 4096; // tokens that /api/explain takes
@@ -9,11 +10,9 @@ const MOST_MASKED = 512; // of a masked model, which hides one token at a time
 const PART = 1024; // tokens of a part of a longer text
 const PART_MASKED = 256;
 const CONTEXT = 1024; // tokens before a part that the model reads, too
-const KEPT = 300; // answers to remember, so that after an edit only what changed is read again
 const BLANK = "___";
 
 export const ALTERNATIVES = 5;
-const known = new Map(); // request → answer
 
 /** A text, with what all models need of it. */
 export class Passage {
@@ -159,21 +158,6 @@ export class Reading {
 /** Begin to record anew what a saved page needs: the answers about this text alone. */
 export function beginRecord() {
   forgetAnswers();
-}
-
-function remember(path, body) {
-  const answer = known.get(path + JSON.stringify(body));
-  if (answer) record("POST", path, body, answer);
-}
-
-async function ask(path, body, signal) {
-  const name = path + JSON.stringify(body);
-  const answer = known.get(name) ?? (await post(path, body, { signal }));
-  record("POST", path, body, answer);
-  known.delete(name);
-  known.set(name, answer);
-  if (known.size > KEPT) known.delete(known.keys().next().value);
-  return answer;
 }
 
 function pause() {

@@ -66,7 +66,9 @@ export default class ReadPage extends Page {
     this.expected = h("div", { onchoose: (event) => this.#continue(event.detail.text) });
     this.detail = h("aside", { class: "card detail", "aria-label": this.t("expected") }, this.sliderBox, this.expected);
     this.totals = h("section", {});
-    this.onkeydown = (event) => event.key === "Escape" && this.isKept && this.#keep(false);
+    this.onkeydown = (event) => {
+      if (event.key === "Escape" && this.isKept) this.#keep(false);
+    };
     this.#heats.clear();
     this.#showSize();
     return [
