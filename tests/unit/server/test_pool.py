@@ -129,3 +129,23 @@ def test_closed_pool_cancels_requests_and_loads_nothing(folders: dict[str, Path]
     assert pool.loaded() == {}
     with pytest.raises(EngineClosed):
         pool.get("one")
+
+
+def test_models_come_and_go(folders: dict[str, Path]) -> None:
+    pool = ModelPool({"one": folders["one"]})
+    assert pool.add("two", folders["two"]) == "two"
+    assert pool.add("one", folders["three"]) == "one-2"
+    first = pool.get("one")
+    assert pool.add("again", folders["one"]) == "one"  # its weights may be new
+    assert pool.status("one") == "unloaded"
+    assert pool.get("one") is not first
+    handle = pool.get("one-2").submit(LONG)
+    assert isinstance(next(iter(handle)), TokenEvent)
+    assert not pool.remove("one-2")
+    handle.cancel()
+    assert list(handle)
+    assert pool.remove("two")
+    assert pool.names == ("one", "one-2")
+    with pytest.raises(UnknownName):
+        pool.get("two")
+    pool.close()
