@@ -43,7 +43,7 @@ async function collect(urls, id) {
     const url = waiting.pop();
     const name = nameOf(url);
     if (modules.has(name)) continue;
-    const other = /^nw\/(pages|strings)\/(.*)\.js$/.exec(name);
+    const other = /^nw\/(pages|strings)\/([^/]+)\.js$/.exec(name);
     if (other && ![id, ...SHARED].includes(other[2])) continue;
     modules.set(name, ""); // so that it is not read twice
     const source = await (await fetch(url)).text();
