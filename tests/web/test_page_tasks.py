@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from selenium.webdriver.common.keys import Keys
 
 from nextword.lm.base import TextModel
 from nextword.tasks.in_context import zero_shot_class
@@ -144,3 +145,21 @@ def test_markup_in_texts_and_labels_is_text(browser: Browser) -> None:
         browser.set_size(1280)
     browser.open("tasks", model="gpt2", text=hostile, labels=f"{hostile[:60]}, b", many=True)
     assert browser.count("main img") == 0
+
+
+def test_keyboard_keeps_its_place_while_results_are_drawn_anew(browser: Browser) -> None:
+    browser.open("tasks", model="topics", text=TEXT)
+    browser.click("details.more summary")
+    browser.click("nw-bars li:last-child button")
+    browser.wait_for("document.activeElement.closest('nw-bars li:last-child') && location.hash.includes('label=')")
+    browser.settle()
+    assert browser.run("return document.querySelector('nw-label-result details').open")
+    browser.click(".task-results button", "Pin, then edit and compare")
+    browser.wait_for("document.activeElement.textContent === 'Unpin'")
+    browser.run("document.querySelector('nw-model-picker input:checked').focus()")
+    before = browser.run("return document.activeElement.value")
+    browser.press(Keys.ARROW_RIGHT)
+    browser.wait_for("location.hash.includes('model=') && !location.hash.includes('model=topics')")
+    browser.settle()
+    assert browser.run("return document.activeElement.value") != before
+    assert browser.run("return document.activeElement.type") == "radio"

@@ -7,9 +7,17 @@ import { divide } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 
 class ModelPicker extends HTMLElement {
+  #shown = ""; // what is listed: while it stays, chips keep the focus, and the reasons stay open
+
   /** need: an ability or view, or a list of alternatives; chosen: ids; multiple: several may be chosen. */
   show({ need, chosen, multiple = true, label = t("models") }) {
     const { able, unable } = divide(need);
+    const shown = JSON.stringify([need, multiple, label, [able, unable].map((some) => some.map((model) => model.id))]);
+    if (shown === this.#shown) {
+      for (const input of this.querySelectorAll("input")) input.checked = chosen.includes(input.value);
+      return;
+    }
+    this.#shown = shown;
     const name = newId("models");
     const pick = () => {
       const ids = [...this.querySelectorAll("input:checked")].map((input) => input.value);

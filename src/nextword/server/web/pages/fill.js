@@ -8,6 +8,7 @@ import { debounce, h, newId, put } from "../core/dom.js";
 import { Latest } from "../core/latest.js";
 import { fixed, percent } from "../core/numbers.js";
 import { Page } from "../core/page.js";
+import { redraw } from "../core/redraw.js";
 import "../components/bars.js";
 import "../components/cards.js";
 import "../components/examples.js";
@@ -111,7 +112,7 @@ export default class FillPage extends Page {
       const { best } = await post("/api/generate", { model: model.id, prompt: this.state.text, ...BEAM }, { signal });
       blocks.push(this.#spans(best));
     }
-    put(body, blocks);
+    redraw(body, () => put(body, blocks));
   }
 
   /** For each blank: the guesses for the next word, and how likely each makes the words up to the next blank. Earlier

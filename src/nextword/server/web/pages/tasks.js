@@ -6,6 +6,7 @@ import { Latest } from "../core/latest.js";
 import { divide } from "../core/models.js";
 import { percent } from "../core/numbers.js";
 import { Page } from "../core/page.js";
+import { redraw } from "../core/redraw.js";
 import { Remembered } from "../core/remembered.js";
 import { download } from "../core/saving.js";
 import { TEMPLATE, csv, examplesOf, formOf, lines, requestOf } from "../core/task-forms.js";
@@ -53,7 +54,7 @@ export default class TasksPage extends Page {
     if (fields.many && form.kind === "labels") return put(this.results, this.#table(form, fields, now));
     const pinned = this.#pinned(fields);
     const before = pinned && (await this.#ask(model, form, pinned, signal));
-    return put(this.results, this.#compare(model, form, fields, now, pinned, before));
+    return redraw(this.results, () => put(this.results, this.#compare(model, form, fields, now, pinned, before)));
   }
 
   requests() {
@@ -187,7 +188,7 @@ export default class TasksPage extends Page {
   /** One result; or the pinned one and the one now, side by side. */
   #compare(model, form, fields, now, pinned, before) {
     const pin = () => this.set({ pin: [fields.text, fields.second, fields.question, fields.choices] });
-    const button = h("button", { type: "button", class: "plain", onclick: pinned ? () => this.set({ pin: [] }) : pin }, this.t(pinned ? "unpin" : "pin"));
+    const button = h("button", { type: "button", class: "plain", dataset: { keep: "pin" }, onclick: pinned ? () => this.set({ pin: [] }) : pin }, this.t(pinned ? "unpin" : "pin"));
     const actions = h("p", { class: "actions" }, button, form.kind === "tags" ? this.#download(() => this.#tagRows(now.sentences), "tags") : null);
     const help = (key) => h("p", { class: "note" }, this.t(key), " ", form.isExplained && !form.isNumeric ? this.t("explain-help") : null);
     if (!pinned) return [h("div", { class: "case" }, this.#result(model, form, fields, now)), actions, help("pin-help")];

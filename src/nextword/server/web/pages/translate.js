@@ -8,6 +8,7 @@ import { Latest } from "../core/latest.js";
 import { divide } from "../core/models.js";
 import { fixed, percent } from "../core/numbers.js";
 import { Page } from "../core/page.js";
+import { redraw } from "../core/redraw.js";
 import { Remembered } from "../core/remembered.js";
 import { pieces } from "../core/text.js";
 import "../components/alignment.js";
@@ -121,9 +122,7 @@ export default class TranslatePage extends Page {
   // ---------------------------------------------------------------------------------------------- translations
 
   #drawRows(rows) {
-    const focused = document.activeElement?.closest?.(".candidate")?.dataset;
-    put(this.results, rows.map((row, line) => this.#sentence(row, line, rows.length)));
-    if (focused) this.results.querySelector(`[data-line="${focused.line}"][data-rank="${focused.rank}"]`)?.focus({ preventScroll: true });
+    redraw(this.results, () => put(this.results, rows.map((row, line) => this.#sentence(row, line, rows.length))));
   }
 
   #sentence({ source, best, greedy, greedyNats }, line, count) {
@@ -175,9 +174,11 @@ export default class TranslatePage extends Page {
     const map = attention?.maps?.find((each) => each.kind === "cross");
     if (!map) return put(this.map, h("p", { class: "note" }, text.trim() ? (attention?.message ?? this.t("no-attention")) : this.t("nothing")));
     const heads = map.weights.at(-1);
-    const view = h("nw-alignment");
-    put(this.map, view, heads.length > 1 ? h("p", { class: "note" }, this.t("heads", { layer: map.layers.at(-1), heads: heads.length })) : null);
-    return view.show(alignWords({ text, source, rows: map.rows, columns: map.columns, weights: averageHeads(heads) }));
+    return redraw(this.map, () => {
+      const view = h("nw-alignment");
+      put(this.map, view, heads.length > 1 ? h("p", { class: "note" }, this.t("heads", { layer: map.layers.at(-1), heads: heads.length })) : null);
+      view.show(alignWords({ text, source, rows: map.rows, columns: map.columns, weights: averageHeads(heads) }));
+    });
   }
 
   /** Fields of the detail stay while somebody types into them. */
