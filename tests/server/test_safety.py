@@ -303,6 +303,17 @@ def test_connections_are_limited(server: Running, monkeypatch: pytest.MonkeyPatc
     assert is_alive(server)
 
 
+def test_sources_are_limited(server: Running) -> None:
+    source = "king " * (native_routes.MAX_SOURCE + 1)
+    for path, body in (
+        ("/m/seq2seq/api/translate", {"source": source}),
+        ("/m/seq2seq/api/generate", {"prompt": source}),
+        ("/m/seq2seq/api/score", {"texts": ["king"], "given": [source]}),
+        ("/m/seq2seq/v1/completions", {"prompt": source}),
+    ):
+        assert "at most" in server.post(path, body, 400)["error"]["message"]
+
+
 # ------------------------------------------------------------------------------------------------ leaving and queues
 
 
@@ -334,7 +345,7 @@ def test_stream_is_cancelled_when_the_client_leaves(server: Running) -> None:
 def test_call_is_dropped_when_the_client_leaves(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     engine = server.service.pool.get("lstm")
     scored: list[object] = []
-    monkeypatch.setattr(native_routes, "_score_object", scored.append)
+    monkeypatch.setattr(native_routes.ScoreTexts, "__call__", lambda *arguments: scored.append(arguments))
     with held(engine):
         with connect(server) as connection:
             connection.sendall(raw_request("/m/lstm/api/score", {"texts": ["x"]}))

@@ -46,6 +46,7 @@ from nextword.server.schema import (
     TranslateBody,
 )
 from nextword.server.service import Lease, Service
+from nextword.tasks.datasets.questions import Question
 from nextword.tasks.in_context import TEMPLATE, zero_shot_class
 from nextword.tasks.multiple_choice import ChoicePredictor
 from nextword.tasks.multitask import MultitaskPredictor
@@ -54,6 +55,7 @@ from nextword.tasks.tagging import WordTagger
 
 DEFAULT_TEMPERATURE = 0.8
 DEFAULT_LENGTH = 100  # tokens
+MAX_SOURCE = 4096  # tokens of a source
 MAX_CONTEXT = 16_384  # tokens of a text before a next word
 SAMPLING_KEYS = frozenset(("temperature", "top_k", "top_p", "min_p", "typical_p", "seed"))
 
@@ -75,7 +77,17 @@ def count_tokens(lm: TextModel, key: str, items: Sequence[Sequence[str]], most: 
     total = sum(sizes)
     if total > most:
         raise invalid(key, f"{total:,} tokens", f"must have at most {most:,} tokens.")
+    if lm.is_seq2seq:
+        check_source(key, max(sizes, default=0))
     return sizes
+
+
+def check_source(key: str, tokens: int) -> None:
+    """Raise an error for a source that takes too long: it is read at once, so nothing goes on meanwhile."""
+    if tokens > MAX_SOURCE:
+        raise invalid(
+            key, f"{tokens:,} tokens", f"must have at most {MAX_SOURCE:,} tokens: this model reads it at once."
+        )
 
 
 async def measure(
@@ -434,7 +446,8 @@ async def predict(service: ServiceOf, request: Request, body: PredictBody) -> Re
             raise invalid("task", body.task, "cannot be chosen: this run has one.")
         predict = PredictExamples(body.task)
         labels = list(predict.model(lm).task.config.labels)
-        return {"labels": labels, "predictions": await lease.map(predict, examples, sizes)}
+        items = _parse_questions(lm, examples) if isinstance(lm, AnswerPredictor) else examples
+        return {"labels": labels, "predictions": await lease.map(predict, items, sizes)}
 
     return await reply(service, await service.use(request, service.choose_for(request, body), find))
 
@@ -494,6 +507,11 @@ async def tag(service: ServiceOf, request: Request, body: TagBody) -> Response:
     return await reply(service, {"sentences": await service.use(request, service.choose_for(request, body), find)})
 
 
+def _parse_questions(lm: AnswerPredictor, examples: Sequence[Any]) -> list[Question]:
+    """Questions with their numbers in the request: those in a batch that requests share are others."""
+    return [lm.parse_question(example, number) for number, example in enumerate(examples)]
+
+
 @router.post("/answer", summary="Answers from passages")
 async def answer(service: ServiceOf, request: Request, body: AnswerBody) -> Response:
     """The span of each passage that answers the question, with its probability and the next best ones."""
@@ -503,7 +521,7 @@ async def answer(service: ServiceOf, request: Request, body: AnswerBody) -> Resp
         if not isinstance(lease.model, AnswerPredictor):
             raise Unsupported("This run does not answer questions about passages.", ability="answer")
         sizes = await measure(service, lease.model, "questions", questions)
-        return await lease.map(PredictExamples(), questions, sizes)
+        return await lease.map(PredictExamples(), _parse_questions(lease.model, questions), sizes)
 
     return await reply(service, {"answers": await service.use(request, service.choose_for(request, body), find)})
 

@@ -30,7 +30,7 @@ from nextword.evaluation.seq2seq import max_target_length
 from nextword.lm.base import TextModel
 from nextword.lm.seq2seq import Seq2SeqLM
 from nextword.server.chat import ChatTemplate
-from nextword.server.native_routes import EmbedTexts, measure
+from nextword.server.native_routes import EmbedTexts, check_source, measure
 from nextword.server.replies import STREAMS, EventStream, JsonRoute, ServiceOf, reply
 from nextword.server.requests import Finished, GenerationRequest, PromptScores, TokenEvent, Top
 from nextword.server.schema import (
@@ -236,6 +236,8 @@ async def _read_prompts(service: Service, lm: TextModel, body: CompletionBody) -
     if total > MAX_REQUEST_TOKENS:
         problem = f"must have at most {MAX_REQUEST_TOKENS:,} tokens, all prompts together."
         raise invalid("prompt", f"{total:,} tokens", problem)
+    if lm.is_seq2seq:
+        check_source("prompt", max((len(prompt.ids) for prompt in prompts), default=0))
     if lm.is_seq2seq and (body.echo or body.prompt_logprobs is not None):
         raise invalid("echo", True, "needs a model that continues its prompt; this one has sources and targets.")
     return prompts
