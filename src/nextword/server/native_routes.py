@@ -19,6 +19,7 @@ from fastapi import APIRouter, Request, Response
 
 from nextword.core.errors import Unsupported, invalid
 from nextword.core.types import PSEUDO, Beam, Contrastive, Decoding, Greedy, Guess, Sample, Score, Stop
+from nextword.data.squad import Question
 from nextword.evaluation.seq2seq import max_target_length
 from nextword.generation.infilling import BLANK, Filled
 from nextword.lm.base import Candidate, TextModel, WordsInContext
@@ -46,7 +47,6 @@ from nextword.server.schema import (
     TranslateBody,
 )
 from nextword.server.service import Lease, Service
-from nextword.tasks.datasets.questions import Question
 from nextword.tasks.in_context import TEMPLATE, zero_shot_class
 from nextword.tasks.multiple_choice import ChoicePredictor
 from nextword.tasks.multitask import MultitaskPredictor
