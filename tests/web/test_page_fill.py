@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from selenium.webdriver.common.keys import Keys
+
 from nextword.core.types import Beam, Stop
 from nextword.lm.base import TextModel
 from tests.support.browser import Browser
@@ -56,7 +58,7 @@ def test_model_that_reads_from_the_left_weighs_its_guesses_by_the_words_after_th
 def test_word_is_hidden_guessed_and_put_back(browser: Browser) -> None:
     browser.open("fill", models=["bert"], text="the king said to all people", hidden=[])
     assert "no blank" in browser.text()
-    browser.click(".strip button", "said")
+    browser.click(".strip [role=button]", "said")
     browser.wait_for("document.querySelector('textarea').value === 'the king ___ to all people'")
     browser.wait_for("document.querySelector('.blank-block h3').innerText.includes('said')")
     browser.click("nw-bars button.row")
@@ -67,8 +69,19 @@ def test_word_is_hidden_guessed_and_put_back(browser: Browser) -> None:
     assert "___" not in chosen
     browser.click(".actions button", "Undo")
     browser.wait_for("document.querySelector('textarea').value.includes('___')")
-    browser.click(".strip button.blank")
+    browser.click(".strip .blank")
     assert browser.wait_for("document.querySelector('textarea').value") == "the king said to all people"
+
+
+def test_examples_know_their_hidden_words_and_other_texts_do_not(browser: Browser) -> None:
+    browser.open("fill", models=["ngram"])
+    assert browser.texts(".blank-block .note")[0].startswith("heavens")
+    browser.open("fill", models=["ngram"], text=TEXT)
+    assert not browser.texts(".blank-block .note")
+    browser.run("document.querySelector('.strip .hide').focus()")
+    browser.press(Keys.ENTER)
+    browser.wait_for("document.querySelector('textarea').value.startsWith('___ king')")
+    browser.wait_for("document.querySelector('.blank-block .note')?.textContent.startsWith('the')")
 
 
 def test_button_hides_the_selection(browser: Browser) -> None:

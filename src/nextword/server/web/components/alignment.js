@@ -23,7 +23,7 @@ class Alignment extends HTMLElement {
     this.#data = data;
     this.#origin = null;
     const line = (side, label, items) =>
-      h("div", { class: "line" }, h("h3", {}, label), h("p", { class: "text", dir: "auto" }, items.map((word, index) => [h("button", { type: "button", dataset: { side, index } }, word), " "])));
+      h("div", { class: "line" }, h("h3", {}, label), h("p", { class: "text", dir: "auto" }, items.map((word, index) => [h("span", { role: "button", tabindex: 0, dataset: { side, index } }, word), " "])));
     this.said = h("p", { class: "note said", role: "status" }, t("translate.point"));
     const isCut = Math.max(data.rows.length, data.columns.length) > MOST;
     put(
@@ -53,11 +53,11 @@ class Alignment extends HTMLElement {
     this.#origin = side ? { side, index } : null;
     const { rows, columns, weights } = this.#data ?? { rows: [], columns: [], weights: [] };
     const shares = side === "rows" ? weights[index] : side === "columns" ? weights.map((row) => row[index]) : [];
-    for (const button of this.querySelectorAll("[data-side]")) {
-      const share = side && button.dataset.side !== side ? shares[Number(button.dataset.index)] : 0;
-      button.style.setProperty("--share", `${Math.round(100 * share)}%`);
-      button.classList.toggle("lit", share >= LEAST);
-      button.classList.toggle("origin", button === target);
+    for (const part of this.querySelectorAll("[data-side]")) {
+      const share = side && part.dataset.side !== side ? shares[Number(part.dataset.index)] : 0;
+      part.style.setProperty("--share", `${Math.round(100 * share)}%`);
+      part.classList.toggle("lit", share >= LEAST);
+      part.classList.toggle("origin", part === target);
     }
     if (!side) return;
     const others = side === "rows" ? columns : rows;

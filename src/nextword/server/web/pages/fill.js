@@ -29,7 +29,7 @@ const EXAMPLES = [
 
 export default class FillPage extends Page {
   static need = ["fill", "infill", "next"];
-  static defaults = { models: [], ...EXAMPLES[0] };
+  static defaults = { models: [], text: EXAMPLES[0].text, hidden: [] };
 
   #typing = new Latest(() => this.refresh());
   #history = [];
@@ -40,11 +40,11 @@ export default class FillPage extends Page {
     this.field = h("textarea", { id, dir: "auto", rows: 3, spellcheck: "false", oninput: () => this.#type(), "aria-describedby": `${id}-help` });
     this.field.value = this.state.text;
     this.picker = h("nw-model-picker", { onpick: (event) => this.set({ models: event.detail }) });
-    this.strip = h("p", { class: "text strip", dir: "auto", onclick: (event) => this.#toggleWord(event) });
+    this.strip = h("p", { class: "text strip", dir: "auto", onclick: (event) => this.#toggleWord(event), onkeydown: (event) => this.#pressWord(event) });
     this.undo = h("button", { class: "plain", type: "button", onclick: () => this.#undo() }, this.t("undo"));
     this.cards = h("nw-cards");
     this.about = h("div", { class: "about note" });
-    const examples = h("nw-examples", { ontry: (event) => this.#change(event.detail.text, event.detail.hidden) });
+    const examples = h("nw-examples", { ontry: (event) => this.#change(event.detail.text, []) });
     examples.show(EXAMPLES.map((value) => ({ label: value.text, value })));
     // A press of the button must not move the cursor out of the field
     const insert = h("button", { class: "plain", type: "button", onmousedown: (event) => event.preventDefault(), onclick: () => this.#insert() }, this.t("insert"));
@@ -85,6 +85,13 @@ export default class FillPage extends Page {
       const left = split(text)[0].trimEnd();
       return { path: "/api/next", body: { model: model.id, text: left, k: CANDIDATES }, python: `nextword.load(${path}).next(${quotePython(left)}, k=${CANDIDATES})`, cli: `nextword next ${quoteShell(`RUNS/${model.id}`)} ${quoteShell(left)} -k ${CANDIDATES}` };
     });
+  }
+
+  /** The hidden words, one for each blank and empty if it is unknown: those that were clicked, or those of an example. */
+  get #hidden() {
+    const { text, hidden } = this.state;
+    const known = hidden.length ? hidden : (EXAMPLES.find((example) => example.text === text)?.hidden ?? []);
+    return Array.from({ length: split(text).length - 1 }, (_, i) => known[i] ?? "");
   }
 
   /** The chosen models, those that see both sides first; if none is chosen, one of each way to read. */
@@ -141,7 +148,7 @@ export default class FillPage extends Page {
   // ---------------------------------------------------------------------------------------------- drawing
 
   #block(model, index, guesses) {
-    const hidden = this.state.hidden[index] ?? "";
+    const hidden = this.#hidden[index];
     const rank = hidden ? guesses.findIndex((guess) => guess.text.trim().toLowerCase() === hidden.toLowerCase()) : -1;
     const rows = guesses.map((guess, i) => ({ text: guess.text.trim(), probability: guess.probability, before: guess.before, isOwn: i === rank, note: i === rank ? `✓ ${percent(guess.probability)}` : undefined }));
     const bars = h("nw-bars", { onchoose: (event) => this.#choose(index, event.detail.text) });
@@ -163,15 +170,16 @@ export default class FillPage extends Page {
   #drawStrip() {
     if (!this.strip) return;
     const found = segments(this.state.text);
+    const known = this.#hidden;
     if (found.length > 2 * MOST_WORDS) return put(this.strip, h("span", { class: "note" }, this.t("too-long")));
     return put(
       this.strip,
       found.map(({ kind, text, start, index }) => {
         if (kind === "rest") return text;
-        if (kind === "word") return h("button", { type: "button", class: "hide", dataset: { start, end: start + text.length } }, text);
-        const hidden = this.state.hidden[index] ?? "";
+        if (kind === "word") return h("span", { role: "button", tabindex: 0, class: "hide", dataset: { start, end: start + text.length } }, text);
+        const hidden = known[index];
         const label = hidden ? this.t("show-word", { number: index + 1, word: hidden }) : this.t("blank", { number: index + 1 });
-        return h("button", { type: "button", class: "blank", dataset: { blank: index }, disabled: !hidden, "aria-label": label, title: label }, index + 1);
+        return h("span", { role: "button", tabindex: 0, class: "blank", dataset: { blank: index }, "aria-disabled": hidden ? null : "true", "aria-label": label, title: label }, index + 1);
       }),
     );
   }
@@ -189,7 +197,7 @@ export default class FillPage extends Page {
   #type() {
     const text = this.field.value;
     const isAligned = split(text).length === split(this.state.text).length;
-    this.set({ text, hidden: isAligned ? this.state.hidden : [] }, { quiet: true });
+    this.set({ text, hidden: isAligned ? this.#hidden : [] }, { quiet: true });
     this.#typing.ask();
     this.#drawStripLater();
   }
@@ -202,21 +210,27 @@ export default class FillPage extends Page {
   }
 
   #toggleWord(event) {
-    const { start, end, blank } = event.target.closest("button")?.dataset ?? {};
+    const { start, end, blank } = event.target.closest("[role=button]:not([aria-disabled])")?.dataset ?? {};
     if (start !== undefined) this.#hide(this.state.text, Number(start), Number(end));
-    else if (blank !== undefined) this.#choose(Number(blank), this.state.hidden[blank]);
+    else if (blank !== undefined) this.#choose(Number(blank), this.#hidden[blank]);
     else return;
-    this.strip.querySelector(start === undefined ? "button" : ".blank")?.focus();
+    this.strip.querySelector(start === undefined ? "[role=button]" : ".blank")?.focus();
+  }
+
+  /** Words are no buttons but text, because the order of words from right to left must be that of a text. */
+  #pressWord(event) {
+    if (event.key !== "Enter" && event.key !== " ") return;
+    event.preventDefault();
+    this.#toggleWord(event);
   }
 
   #hide(value, start, end) {
     const { text, index, word } = makeBlank(value, start, end);
-    const hidden = Array.from({ length: split(value).length - 1 }, (_, i) => this.state.hidden[i] ?? "");
-    this.#change(text, word.includes(BLANK) ? [] : hidden.toSpliced(index, 0, word));
+    this.#change(text, word.includes(BLANK) ? [] : this.#hidden.toSpliced(index, 0, word));
   }
 
   #choose(index, word) {
-    this.#change(fillBlank(this.state.text, index, word), this.state.hidden.toSpliced(index, 1));
+    this.#change(fillBlank(this.state.text, index, word), this.#hidden.toSpliced(index, 1));
   }
 
   #change(text, hidden) {
