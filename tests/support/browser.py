@@ -138,7 +138,7 @@ class Browser:
             if value:
                 return value
             if time.monotonic() > end:
-                text = self.run("return document.body.innerText")[:1500]
+                text = self.run("return (document.querySelector('main') ?? document.body).innerText")[:800]
                 raise AssertionError(f"Not within {seconds} s: {condition}\nConsole: {self.console()}\nPage:\n{text}")
             time.sleep(0.02)
 

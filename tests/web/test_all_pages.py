@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,7 +16,6 @@ from tests.support.browser_programs import require
 PAGES = page_ids()
 RESULT = "main .card, main .bars, main table, main svg, main figure, main .text span"
 HOSTILE = "<img src=x onerror=alert(1)> & </script> שלום \u202e العربية 中文 👩‍👩‍👧 " + "W" * 300
-TEXTS = ("text", "prompt", "source", "question", "context", "sentence", "passage", "words")  # fields that may be empty
 # Texts of people, of models and of the language itself: they need not be in the language of the interface
 QUOTED = "textarea, input, [dir=auto], [lang]:not(html), .card h2, code, pre, td, svg"
 VISIBLE_STRINGS = """
@@ -37,9 +37,10 @@ return tables.flatMap((table) => untranslated(table.default));
 """
 
 
-def is_text(name: str, value: object) -> bool:
-    """Whether a field of the state is a text that somebody writes."""
-    return isinstance(value, str) and (" " in value or name in TEXTS)
+def write_everywhere(browser: Browser, write: Callable[[str], str]) -> dict[str, str]:
+    """Changes of the state: another text in every field that has a text to begin with."""
+    defaults = ask_page(browser, "constructor.defaults")
+    return {name: write(value) for name, value in defaults.items() if isinstance(value, str) and " " in value}
 
 
 def other_text(value: str) -> str:
@@ -101,13 +102,11 @@ def test_page_can_be_shared(browser: Browser, page: str) -> None:
     if ask_page(browser, "requests()"):
         for command in browser.copied("curl").split("\n"):
             assert run_curl(command) == "200", command
-    defaults = ask_page(browser, "constructor.defaults")
-    changes = {name: other_text(value) for name, value in defaults.items() if is_text(name, value)}
+    changes = write_everywhere(browser, other_text)
     browser.follow(page, **changes)
     state = ask_page(browser, "state")
     assert state == state | changes
     link = browser.copied("link")
-    browser.wait_for(lambda: browser.driver.current_url == link)
     browser.follow("type" if page != "type" else "fill")
     browser.driver.back()
     browser.wait_for(f"document.querySelector('main article.page.{page}') !== null")
@@ -120,8 +119,7 @@ def test_page_can_be_shared(browser: Browser, page: str) -> None:
 @pytest.mark.parametrize("page", PAGES)
 def test_hostile_text_is_text(browser: Browser, page: str) -> None:
     browser.open(page)
-    defaults = ask_page(browser, "constructor.defaults")
-    changes = {name: HOSTILE for name, value in defaults.items() if is_text(name, value)}
+    changes = write_everywhere(browser, lambda _: HOSTILE)
     if not changes:
         return  # the page has no text of its reader
     browser.expect_console_errors("status of 4")  # a model may refuse such a text, and the page says so

@@ -1,5 +1,5 @@
 /* <nw-cards>: one card for each model, side by side. What goes wrong with one model is shown in its card, while the
-   others are drawn; what concerns all of them (no server, no key, no record) is thrown. */
+   others are drawn; what concerns all of them (no server, no key, a full queue, no record) is thrown. */
 
 import { h, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
@@ -26,7 +26,7 @@ class Cards extends HTMLElement {
     try {
       await draw(model, body);
     } catch (error) {
-      if (error.name !== "ApiError" || !error.status || error.status === 401) throw error;
+      if (error.name !== "ApiError" || !error.status || [401, 429].includes(error.status)) throw error;
       put(body, h("p", { class: "failed", role: "alert" }, error.message));
     }
   }

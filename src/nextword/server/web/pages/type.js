@@ -2,15 +2,17 @@
 
 import { post } from "../core/api.js";
 import { quotePython, quoteShell } from "../core/commands.js";
-import { h, newId, put } from "../core/dom.js";
+import { debounce, h, newId, put } from "../core/dom.js";
 import { Latest } from "../core/latest.js";
-import { divide } from "../core/models.js";
 import { Page } from "../core/page.js";
+import { visible } from "../core/text.js";
 import "../components/bars.js";
+import "../components/cards.js";
 import "../components/examples.js";
 import "../components/model-picker.js";
 
 const SHOWN = 8; // words of each model
+const QUIET_MS = 1000; // without a key, before a screen reader says the words
 const EXAMPLES = ["In the beginning God created the", "The king said to his", "And it came to pass", "Blessed are the"];
 
 export default class TypePage extends Page {
@@ -19,13 +21,15 @@ export default class TypePage extends Page {
 
   #typing = new Latest(() => this.refresh());
   #isLeaving = false; // after Escape, Tab moves on
+  #announce = debounce(QUIET_MS, () => put(this.status, [...this.results.querySelectorAll("nw-bars")].map((bars) => `${bars.model}: ${visible(bars.first)}. `)));
 
   build() {
     const id = newId("text");
     this.field = h("textarea", { id, dir: "auto", rows: 3, spellcheck: "false", oninput: () => this.#type(), onkeydown: (event) => this.#accept(event), "aria-describedby": `${id}-help` });
     this.field.value = this.state.text;
     this.picker = h("nw-model-picker", { onpick: (event) => this.set({ models: event.detail }) });
-    this.results = h("div", { class: "columns", "aria-live": "polite" });
+    this.results = h("nw-cards");
+    this.status = h("p", { class: "sr", role: "status" });
     const examples = h("nw-examples", { ontry: (event) => this.#use(event.detail) });
     examples.show(EXAMPLES.map((value) => ({ value })));
     return [
@@ -33,20 +37,19 @@ export default class TypePage extends Page {
       h("div", { class: "field" }, h("label", { for: id }, this.t("label")), this.field, h("p", { id: `${id}-help`, class: "note" }, this.t("help"))),
       examples,
       this.results,
+      this.status,
     ];
   }
 
   async update(signal) {
     const models = this.chosen();
     this.picker.show({ need: "next", chosen: models.map((model) => model.id) });
-    this.#keepCards(models);
     const text = this.state.text;
-    await Promise.all(
-      models.map(async (model) => {
-        const { guesses } = await post("/api/next", { model: model.id, text, k: SHOWN }, { signal });
-        this.#draw(model, guesses);
-      }),
-    );
+    await this.results.show(models, async (model, body) => {
+      const { guesses } = await post("/api/next", { model: model.id, text, k: SHOWN }, { signal });
+      this.#draw(model, body, text, guesses);
+    });
+    this.#announce();
   }
 
   requests() {
@@ -71,10 +74,10 @@ export default class TypePage extends Page {
 
   #accept(event) {
     this.#isLeaving = event.key === "Escape" || (this.#isLeaving && event.key === "Tab");
-    const word = this.results.querySelector("nw-bars")?.first;
-    if (this.#isLeaving || event.key !== "Tab" || event.shiftKey || event.ctrlKey || event.altKey || !word) return;
+    const bars = this.results.querySelector("nw-bars");
+    if (this.#isLeaving || event.key !== "Tab" || event.shiftKey || event.ctrlKey || event.altKey || !bars?.first) return;
     event.preventDefault();
-    this.#insert(word);
+    if (bars.text === this.field.value) this.#insert(bars.first); // otherwise the word follows an older text
   }
 
   /** Put a word behind the text, with a space where the text has none. */
@@ -84,20 +87,11 @@ export default class TypePage extends Page {
     this.#use(text + space + word.trim());
   }
 
-  /** One card for each model; those that are there already keep their bars until new ones come. */
-  #keepCards(models) {
-    const cards = new Map([...this.results.children].map((card) => [card.dataset.model, card]));
-    put(
-      this.results,
-      models.map((model) => cards.get(model.id) ?? h("section", { class: "card", dataset: { model: model.id } }, h("h2", {}, h("span", { class: `dot c${model.index % 8}`, "aria-hidden": "true" }), model.id), h("nw-bars", { onchoose: (event) => this.#insert(event.detail.text) }))),
-    );
-  }
-
-  #draw(model, guesses) {
-    const bars = this.results.querySelector(`[data-model="${CSS.escape(model.id)}"] nw-bars`);
-    if (!bars) return;
+  #draw(model, body, text, guesses) {
+    const bars = body.querySelector("nw-bars") ?? h("nw-bars", { onchoose: (event) => this.#insert(event.detail.text) });
+    if (!bars.isConnected) put(body, bars);
     const rows = guesses.map((guess) => ({ text: guess.text, probability: guess.probability }));
     bars.show(rows, { label: this.t("bars", { model: model.id }), color: model.index, choosable: true });
-    bars.first = guesses[0]?.text;
+    Object.assign(bars, { model: model.id, text, first: guesses[0]?.text ?? "" });
   }
 }
