@@ -68,7 +68,7 @@ export default class TranslatePage extends Page {
     if (!sources.length) return put(this.results, h("p", { class: "note" }, this.t("empty"))) && put(this.detail);
     const [found, greedy] = await Promise.all([this.#ask("/api/translate", this.#body(sources), signal), this.#ask("/api/translate", { model: model.id, source: sources }, signal)]);
     const texts = greedy.translations.map((each) => each.text);
-    const greedyNats = await this.#score(model, texts, sources, signal);
+    const greedyNats = await this.#score(model, texts, sources, found.translations.map((each) => each.best), signal);
     const rows = found.translations.map((each, i) => ({ source: sources[i], best: each.best, greedy: texts[i], greedyNats: greedyNats[i] }));
     this.#drawRows(rows);
     const chosen = rows[Math.min(this.state.line, rows.length - 1)];
@@ -109,12 +109,13 @@ export default class TranslatePage extends Page {
     return this.#memory.post(path, body, { signal });
   }
 
-  /** −log p of each translation; null where there is none to score. */
-  async #score(model, texts, sources, signal) {
-    const scored = texts.map((text, i) => ({ text, given: sources[i], i })).filter(({ text }) => text.trim());
-    if (!scored.length) return texts.map(() => null);
+  /** −log p of each translation: as the search found it, since a text can be split into tokens in several ways, or else of
+   *  the text. null where there is nothing to score. */
+  async #score(model, texts, sources, found, signal) {
+    const nats = texts.map((text, i) => found[i].find((candidate) => candidate.text === text)?.nats ?? null);
+    const scored = texts.map((text, i) => ({ text, given: sources[i], i })).filter(({ text, i }) => text.trim() && nats[i] === null);
+    if (!scored.length) return nats;
     const { scores } = await this.#ask("/api/score", { model: model.id, texts: scored.map((each) => each.text), given: scored.map((each) => each.given) }, signal);
-    const nats = texts.map(() => null);
     scored.forEach(({ i }, at) => (nats[i] = scores[at].nats));
     return nats;
   }
@@ -165,12 +166,12 @@ export default class TranslatePage extends Page {
     const text = this.state.mine || chosen;
     this.#keepDetail(source, chosen);
     const looks = model.views === null || model.views.includes("attention");
-    const [explained, attention, [ownNats, bestNats]] = await Promise.all([
+    const [explained, attention, [ownNats]] = await Promise.all([
       text.trim() ? this.#ask("/api/explain", { model: model.id, text, source, k: 3 }, signal) : null,
       looks && text.trim() ? this.#ask("/api/attention", { model: model.id, text, source }, signal).catch((error) => this.#failed(error)) : null,
-      this.#score(model, [text, best[0].text], [source, source], signal),
+      this.#score(model, [text], [source], [best], signal),
     ]);
-    this.#drawScore(text, ownNats, bestNats, explained);
+    this.#drawScore(text, ownNats, best[0].nats, explained);
     const map = attention?.maps?.find((each) => each.kind === "cross");
     if (!map) return put(this.map, h("p", { class: "note" }, text.trim() ? (attention?.message ?? this.t("no-attention")) : this.t("nothing")));
     const heads = map.weights.at(-1);
