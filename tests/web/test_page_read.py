@@ -20,6 +20,15 @@ TEXT = "the king of a land went to see his house\nand all people said zebra"
 EDGES = (10, 100, 1000)
 CELLS = "[...document.querySelectorAll('nw-heat-text [data-i]')].map((each) => [each.textContent, each.classList[0]])"
 DIRECTION = "getComputedStyle(document.querySelector('nw-heat-text .block')).direction"
+STALL = """
+const ask = window.fetch;
+window.isStalled = true;
+window.fetch = (path, init) => {
+  if (path !== "/api/explain" || !window.isStalled) return ask(path, init);
+  const abort = (fail) => fail(new DOMException("", "AbortError"));
+  return new Promise((_, fail) => init.signal.addEventListener("abort", () => abort(fail)));
+};
+"""
 HOVER = """
 document.querySelector(`[data-i="${arguments[0]}"]`).dispatchEvent(new PointerEvent("pointerover", {bubbles: true}));
 """
@@ -131,12 +140,12 @@ def test_alternative_continues_in_write(browser: Browser, models: Models) -> Non
     browser.open("read", models=["gpt2"], text=TEXT)
     token = lens.explain_text(models("gpt2"), TEXT).tokens[2]
     browser.click('[data-i="2"]')
-    assert "text=the+king" in browser.run("return document.querySelector('a.write').getAttribute('href')")
+    assert "prompt=the+king" in browser.run("return document.querySelector('a.write').getAttribute('href')")
     browser.click("nw-token-detail li:first-child button")
-    prefix = TEXT[: TEXT.index(token.token.text)]
-    assert (
-        browser.run("return new URLSearchParams(location.hash.split('?')[1]).get('text')") == prefix + token.top[0].text
-    )
+    prompt = TEXT[: TEXT.index(token.token.text)] + token.top[0].text
+    browser.wait_for("document.querySelector('main article.page.write') !== null")
+    assert browser.wait_for("document.querySelector('nw-page-write').state.prompt") == prompt
+    browser.settle()
 
 
 def spread(explained: TextExplanation) -> list[float]:
@@ -222,6 +231,21 @@ def test_error_of_one_model_leaves_the_others(browser: Browser) -> None:
     assert browser.texts(".heats .failed")[0].startswith("internal error")
     assert browser.count("[data-heat=gpt2] [data-i]") > 5
     assert browser.texts(".heats .text")[0] == TEXT  # the text is there, uncolored
+
+
+def test_reading_is_cancelled_and_resumed(browser: Browser) -> None:
+    browser.open("read", models=["gpt2"])
+    browser.run(STALL)
+    browser.fill("textarea", TEXT)
+    browser.click(".notice.waiting button")
+    browser.wait_for("document.querySelector('.notes button')?.textContent === 'Read on'")
+    assert browser.texts("nw-heat-text .text") == [TEXT]  # shown at once, without colors
+    assert browser.count("[data-i]") == 0
+    browser.run("window.isStalled = false")
+    browser.click(".notes button")
+    browser.wait_for("document.querySelectorAll('[data-i]').length > 5")
+    browser.settle()
+    assert browser.texts(".notes") == [""]
 
 
 def test_file_is_opened_and_what_is_no_text_is_refused(browser: Browser, tmp_path: Path) -> None:

@@ -10,15 +10,16 @@ import "./bars.js";
 import { bandName } from "./heat-text.js";
 
 class TokenDetail extends HTMLElement {
-  /** cell: of core/heat.js, with one or several tokens; model; isPseudo; choosable: alternatives can be chosen. */
-  show(cell, { model, isPseudo = false, choosable = false }) {
-    put(this, cell.tokens.map((token) => this.#token(token, { model, isPseudo, choosable })));
+  /** cell: of core/heat.js, with one or several tokens; model; isPseudo; choosable: alternatives can be chosen; text: of the
+   *  cell, of which a token may be a part. */
+  show(cell, { model, isPseudo = false, choosable = false, text = "" }) {
+    put(this, cell.tokens.map((token) => this.#token(token, { model, isPseudo, choosable, text })));
   }
 
-  #token(token, { model, isPseudo, choosable }) {
+  #token(token, { model, isPseudo, choosable, text }) {
     const rank = t("heat.rank-in", { rank: count(token.rank), band: bandName(bandOf(token.rank)) });
     const facts = [t(isPseudo ? "heat.bits-pseudo" : "heat.bits", { bits: fixed(finite(token.bits)) }), rank, t("heat.entropy", { bits: fixed(token.entropy) })];
-    const name = visible(token.text);
+    const name = token.isPart ? t("heat.part", { bytes: token.text, text }) : visible(token.text);
     const rows = token.top.map((each) => ({ text: each.text, probability: each.probability, isOwn: each.id === token.id }));
     if (!rows.some((row) => row.isOwn)) rows.push({ text: token.text, probability: 2 ** -token.bits, isOwn: true, note: percent(2 ** -token.bits) });
     const bars = h("nw-bars");

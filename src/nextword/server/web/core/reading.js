@@ -3,6 +3,7 @@
 import { forgetAnswers } from "./api.js";
 import { blocksOf, cellsOf, countUnits, flatten, planParts, spread, totals } from "./heat.js";
 import { ask, remember } from "./memory.js";
+import { decode, hex } from "./splits.js";
 import { ByteMap, words } from "./text.js";
 
 const MOST = 4096; // tokens that /api/explain takes
@@ -105,6 +106,7 @@ export class Reading {
       this.parts ??= await this.#plan(signal);
       const part = this.parts[this.done];
       this.#add(part, await this.#explain(part, signal));
+      if (!this.isComplete) await pause(); // known answers come at once
     } catch (error) {
       if (error.name !== "AbortError") this.error = error;
       throw error;
@@ -145,8 +147,9 @@ export class Reading {
   }
 
   #add(part, answer) {
-    const tokens = answer.tokens.map(flatten);
     const { map, text } = this.passage;
+    const raw = new TextEncoder().encode(text.slice(part.start, part.end));
+    const tokens = answer.tokens.map((each) => label(flatten(each), raw));
     this.isPseudo = answer.kind === "pseudo";
     this.isLossless = this.model.tokenizer?.lossless ?? answer.bits_per_byte !== null;
     for (const cell of cellsOf(text.slice(part.start, part.end), tokens, part.start)) this.cells.push(cell);
@@ -158,6 +161,12 @@ export class Reading {
 /** Begin to record anew what a saved page needs: the answers about this text alone. */
 export function beginRecord() {
   forgetAnswers();
+}
+
+/** Name a token that is part of a character by its bytes. */
+function label(token, raw) {
+  const bytes = raw.subarray(token.start, token.end);
+  return bytes.length && !decode(bytes) ? { ...token, text: hex(bytes), isPart: true } : token;
 }
 
 function pause() {

@@ -142,7 +142,9 @@ export default class ReadPage extends Page {
     const results = await Promise.allSettled(Array.from({ length: WORKERS }, work));
     this.draw();
     const failed = results.find((result) => result.status === "rejected");
-    if (failed) throw failed.reason;
+    if (!failed) return;
+    this.#drawSoon(); // when the page is no longer busy, a reading that was cancelled can go on
+    throw failed.reason;
   }
 
   /** The reading to go on with: that which is looked at, then likelihoods, then the one that has got least far. */
@@ -222,7 +224,7 @@ export default class ReadPage extends Page {
     const prefix = this.passage.text.slice(0, cells[cellAt(cells, this.place)].start);
     let text = prefix + (/\s$|^$/.test(prefix) ? word.trimStart() : word);
     while (encodeURIComponent(text).length > LINK) text = text.slice(Math.ceil(text.length / 8));
-    return `#/write?${new URLSearchParams({ text })}`;
+    return `#/write?${new URLSearchParams({ model: this.active.id, prompt: text })}`;
   }
 
   // ---------------------------------------------------------------------------------------------- drawing
@@ -341,7 +343,7 @@ export default class ReadPage extends Page {
     const parts = readings.map((reading) => {
       const detail = h("nw-token-detail");
       const cell = reading.cells[cellAt(reading.cells, this.place)];
-      detail.show(cell, { model: reading.model, isPseudo: reading.isPseudo, choosable: !isSaved });
+      detail.show(cell, { model: reading.model, isPseudo: reading.isPseudo, choosable: !isSaved, text: this.passage.text.slice(cell.start, cell.end) });
       return h("section", {}, h("h3", {}, h("span", { class: `dot c${reading.model.index % 8}`, "aria-hidden": "true" }), reading.model.id), detail);
     });
     const text = visible(this.passage.text.slice(cells[index].start, cells[index].end));
