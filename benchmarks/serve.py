@@ -1,12 +1,20 @@
-"""The engine of `nextword serve` compared with one request at a time, and with transformers, in one run.
+"""`nextword serve` compared with one request at a time, and with transformers, in one run. It needs no network.
 
-    python benchmarks/serve.py                     # throughput, time to the first token, next words while typing
-    python benchmarks/serve.py throughput          # one of them
-    python benchmarks/serve.py --soak 10           # 100 streams with random cancellations for ten minutes
-    python benchmarks/serve.py --rehearse          # tiny sizes, to check that it runs
+    python benchmarks/serve.py                         # all parts but the soak
+    python benchmarks/serve.py throughput              # one of them; on a GPU if there is one
+    python benchmarks/serve.py typing --runs runs/demo/ngram runs/demo/lstm
+    python benchmarks/serve.py --soak 10               # 100 streams with random cancellations for ten minutes
+    python benchmarks/serve.py --rehearse              # tiny sizes, to check that every part runs, also without a GPU
 
-Throughput: STREAMS requests of TOKENS tokens each, greedy, of a GPT-2 of 124M random weights. Peers take turns, and the
-median of the rounds counts. Whoever serves one request at a time gets a few of them only, for it takes long.
+throughput    STREAMS requests of TOKENS tokens each, greedy, of a GPT-2 of 124M random weights, by the engine. Whoever
+              serves one request at a time gets a few of them only, for it takes long.
+first-token   seconds to the first token, idle and while other streams run
+gaps          the longest gap between two tokens of a stream while a long text is scored: in slices, and at once
+batches       HTTP: CLIENTS clients with one text each, vectors and labels: side by side, the same without shared
+              batches, and one client after the other
+typing        HTTP: the likeliest next words after every letter of a text, with a warm prefix
+
+Contenders take turns, and the median of the rounds counts. Over HTTP the server is a process of its own, on loopback.
 
 Soak: every stream draws requests, and cancels some of them. Each text must equal that of `lm.generate` for the same
 seed, or begin as it does if it was cancelled; each request must end; and memory must not grow. Exits with 1 otherwise.
@@ -15,17 +23,26 @@ seed, or begin as it does if it was cancelled; each request must end; and memory
 from __future__ import annotations
 
 import argparse
+import contextvars
 import gc
+import http.client
+import json
 import os
 import random
+import socket
 import statistics
+import subprocess
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
@@ -35,16 +52,17 @@ from nextword.lm.base import TextModel
 from nextword.lm.causal import CausalLM
 from nextword.lm.loading import wrap_network
 from nextword.models.gpt2 import GPT2, GPT2Config
-from nextword.models.rnn import LSTM, RecurrentConfig
 from nextword.server.engine import Engine, Handle
 from nextword.server.requests import Finished, GenerationRequest, QueueFull, TokenEvent
 from nextword.tokenizers import vocabulary
 from nextword.tokenizers.words import Words
+from nextword.training.device import choose_device
 
 STREAMS, TOKENS, PROMPT = 32, 128, 32
 ONE_BY_ONE = 3  # requests for whoever serves one at a time
 GPT2_WORDS = 50257
-PARTS = ("throughput", "first-token", "typing")
+CLIENTS, PER_CLIENT = 32, 8  # requests at a time, and of each client in a round
+PARTS = ("throughput", "first-token", "gaps", "batches", "typing")
 TEXT = (
     "the value of an expression is an object and the types of its operands differ from one another so that they are "
     "converted to a common type before the operation is applied to them and the result is returned to the caller"
@@ -58,10 +76,10 @@ def make_words(count: int) -> Words:
     return Words([*common, *(f"w{i}" for i in range(count - specials - len(common)))])
 
 
-def make_gpt2(config: GPT2Config, words: int) -> CausalLM:
+def make_gpt2(config: GPT2Config, words: int, device: str = "cpu") -> CausalLM:
     torch.manual_seed(0)
     tokenizer = make_words(words)
-    made = wrap_network(GPT2(config, vocabulary(tokenizer)).eval(), tokenizer)
+    made = wrap_network(GPT2(config, vocabulary(tokenizer)).eval().to(device), tokenizer)
     assert isinstance(made, CausalLM)
     return made
 
@@ -84,14 +102,14 @@ def percentile(values: Sequence[float], share: float) -> float:
 # ------------------------------------------------------------------------------------------------ throughput
 
 
-def measure_throughput(config: GPT2Config, words: int, tokens: int, rounds: int) -> None:
+def measure_throughput(config: GPT2Config, words: int, tokens: int, rounds: int, device: str) -> None:
     from transformers import GPT2Config as PeerConfig
     from transformers import GPT2LMHeadModel
 
-    lm = make_gpt2(config, words)
+    lm = make_gpt2(config, words, device)
     prompts, stop = draw_prompts(STREAMS, PROMPT, words), Stop(tokens, at_end=False)
     sizes = {"n_embd": config.width, "n_layer": config.layers, "n_head": config.heads, "n_positions": config.window}
-    peer = GPT2LMHeadModel(PeerConfig(vocab_size=words, **sizes)).eval()
+    peer = GPT2LMHeadModel(PeerConfig(vocab_size=words, **sizes)).eval().to(device)
     options = {"max_new_tokens": tokens, "min_new_tokens": tokens, "do_sample": False, "pad_token_id": 0}
 
     def serve() -> int:
@@ -109,7 +127,7 @@ def measure_throughput(config: GPT2Config, words: int, tokens: int, rounds: int)
         return ONE_BY_ONE * tokens
 
     def generate_with_peer(rows: Sequence[tuple[int, ...]]) -> int:
-        ids = torch.tensor(rows)
+        ids = torch.tensor(rows, device=device)
         with torch.no_grad():
             out = peer.generate(ids, attention_mask=torch.ones_like(ids), **options)
         assert out.shape[1] == PROMPT + tokens
@@ -124,12 +142,15 @@ def measure_throughput(config: GPT2Config, words: int, tokens: int, rounds: int)
         "transformers, one at a time": peer_alone,
         f"transformers, a batch of {STREAMS}": lambda: generate_with_peer(prompts),
     }
-    list(lm.stream(lm.begin(prompts[0], Greedy(), Stop(4, at_end=False))))  # compile
+    for work in contenders.values():  # compile, and record CUDA graphs
+        if device != "cpu":
+            work()
+    list(lm.stream(lm.begin(prompts[0], Greedy(), Stop(4, at_end=False))))
     rates: dict[str, list[float]] = {name: [] for name in contenders}
     for _ in range(rounds):
         for name, work in contenders.items():
             rates[name].append(tokens_per_second(work))
-    print(f"throughput: {STREAMS} streams of {tokens} tokens after {PROMPT}, {lm.parameters:,} weights")
+    print(f"throughput: {STREAMS} streams of {tokens} tokens after {PROMPT}, {lm.parameters:,} weights, on {device}")
     best = statistics.median(rates["engine"])
     for name, values in rates.items():
         rate = statistics.median(values)
@@ -143,8 +164,8 @@ def show(values: Sequence[float]) -> str:
 # ------------------------------------------------------------------------------------------------ first token
 
 
-def measure_first_token(config: GPT2Config, words: int, rounds: int) -> None:
-    lm = make_gpt2(config, words)
+def measure_first_token(config: GPT2Config, words: int, rounds: int, device: str) -> None:
+    lm = make_gpt2(config, words, device)
     engine = Engine(lm, rows=STREAMS, prefix_bytes=0)
     prompts = iter(draw_prompts(10_000, PROMPT, words, seed=1))
     endless = Stop(config.window // 2, at_end=False)
@@ -182,36 +203,227 @@ def wait_for_token(handle: Handle) -> None:
     assert isinstance(event, TokenEvent), event
 
 
+# ------------------------------------------------------------------------------------------------ gaps
+
+
+def measure_gaps(config: GPT2Config, words: int, rounds: int, device: str) -> None:
+    """The longest gap between two tokens of a stream while nothing else runs, and while a long text is scored."""
+    lm = make_gpt2(config, words, device)
+    prompt = draw_prompts(1, PROMPT, words)[0]
+    text = " ".join(random.Random(0).choices(TEXT.split(), k=6 * config.window))
+    engine = Engine(lm, prefix_bytes=0)
+
+    def score(model: TextModel) -> object:
+        return model.score(text)
+
+    def score_at_once(model: TextModel) -> object:
+        return contextvars.Context().run(score, model)  # a context in which nobody interrupts
+
+    calls = {"no other call": None, "a long score, in slices": score, "the same at once": score_at_once}
+    gaps: dict[str, list[float]] = {name: [] for name in calls}
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    score(lm)
+    for _ in range(rounds):
+        for name, call in calls.items():
+            handle = engine.submit(GenerationRequest(prompt, Greedy(), Stop(config.window - PROMPT - 1, at_end=False)))
+            wait_for_token(handle)
+            began = last = time.perf_counter()
+            future = None if call is None else engine.call(call, size=10**6)
+            longest = 0.0
+            for event in handle:
+                now = time.perf_counter()
+                if isinstance(event, TokenEvent):
+                    longest = max(longest, now - last)
+                last = now
+                if future.done() if future is not None else now - began > 3:
+                    break
+            handle.cancel()
+            if future is not None:
+                future.result()
+            seconds[name].append(time.perf_counter() - began)
+            gaps[name].append(longest)
+    engine.close()
+    print(f"gaps: the longest between two tokens of a stream; the score has {6 * config.window:,} tokens")
+    for name, values in gaps.items():
+        took = statistics.median(seconds[name])
+        print(f"  {name:32} {1e3 * statistics.median(values):8.1f} ms   watched for {took:5.1f} s")
+
+
+# ------------------------------------------------------------------------------------------------ HTTP
+
+SERVE = "from nextword.cli import main; main()"
+SERVE_ALONE = f"""
+from nextword.server import native_routes as routes
+routes.EmbedTexts.__eq__ = routes.PredictExamples.__eq__ = object.__eq__  # no two requests have equal functions
+{SERVE}
+"""
+
+
+class Server:
+    """A process that serves runs, until `close`."""
+
+    def __init__(self, runs: Sequence[Path], code: str = SERVE) -> None:
+        options = ("--port", "0", "--json", "--no-train", "--device", "cpu")
+        command = [sys.executable, "-c", code, "serve", *map(str, runs), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        lines = ""
+        while not lines.rstrip().endswith("}\n}"):
+            lines += self.process.stdout.readline()
+        self.port = int(json.loads(lines)["address"].rpartition(":")[2])
+
+    def connect(self) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=300)
+        connection.connect()
+        connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return connection
+
+    def cpu_seconds(self) -> float:
+        """What the process has used since it started."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.wait(60)
+
+
+@contextmanager
+def serve(runs: Sequence[Path], code: str = SERVE) -> Iterator[Server]:
+    server = Server(runs, code)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def ask(connection: http.client.HTTPConnection, path: str, body: object) -> Any:
+    connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+    answer = connection.getresponse()
+    content = answer.read()
+    assert answer.status == 200, content
+    return json.loads(content)
+
+
+# ------------------------------------------------------------------------------------------------ batches
+
+
+def train_encoder(folder: Path, is_rehearsal: bool) -> tuple[Path, Path]:
+    """Runs of an encoder and of a classifier over it, with weights that have hardly been trained."""
+    sizes = ["model.width=384", "model.layers=6", "model.heads=12"]
+    changes = [] if is_rehearsal else sizes
+    text, table = folder / "text.txt", folder / "topics.csv"
+    words, rng = TEXT.split(), random.Random(0)
+    lines = [" ".join(rng.choices(words, k=12)) for _ in range(400)]
+    text.write_text("".join(f"{line}\n" for line in lines))
+    table.write_text("text,label\n" + "".join(f"{line},{'ab'[i % 2]}\n" for i, line in enumerate(lines[:64])))
+    encoder, classifier = folder / "encoder", folder / "classifier"
+    nextword.train("bert/tiny", text, out=encoder, changes=changes, steps=2, progress=False, device="cpu")
+    options: Any = {"changes": ["phase.0.epochs=1"], "progress": False, "device": "cpu"}
+    nextword.transfer("bert/finetune", encoder, table, out=classifier, **options)
+    return encoder, classifier
+
+
+def measure_batches(is_rehearsal: bool, rounds: int) -> None:
+    """Texts per second over HTTP: clients side by side, with and without shared batches, and one after the other."""
+    words, rng = TEXT.split(), random.Random(1)
+    texts = [" ".join(rng.choices(words, k=rng.randint(8, 24))) for _ in range(CLIENTS * PER_CLIENT)]
+
+    def measure(server: Server, path: str, key: str, clients: int, share: int) -> float:
+        """Texts per second of so many clients that share some of the texts, each with one text in a request."""
+        own = [texts[i::clients][:share] for i in range(clients)]
+
+        def run(texts: Sequence[str]) -> None:
+            connection = server.connect()
+            for text in texts:
+                ask(connection, path, {key: [text]})
+            connection.close()
+
+        with ThreadPoolExecutor(clients) as pool:
+            began = time.perf_counter()
+            list(pool.map(run, own))
+            return sum(map(len, own)) / (time.perf_counter() - began)
+
+    with TemporaryDirectory() as folder:
+        runs = train_encoder(Path(folder), is_rehearsal)
+        routes = {"vectors": ("/m/encoder/api/embed", "texts"), "labels": ("/m/classifier/api/predict", "examples")}
+        with serve(runs) as shared, serve(runs, SERVE_ALONE) as alone:
+            few = CLIENTS * PER_CLIENT // 4
+            contenders = {
+                f"{CLIENTS} clients": (shared, CLIENTS, PER_CLIENT),
+                f"{CLIENTS} clients, no shared batches": (alone, CLIENTS, PER_CLIENT),
+                "one client": (shared, 1, few),
+            }
+            print(f"batches: {len(texts)} requests of one text; BERT, {'tiny' if is_rehearsal else '6 × 384'}")
+            for what, (path, key) in routes.items():
+                rates: dict[str, list[float]] = {name: [] for name in contenders}
+                for server in (shared, alone):
+                    measure(server, path, key, CLIENTS, 1)
+                for _ in range(rounds):
+                    for name, (server, clients, share) in contenders.items():
+                        rates[name].append(measure(server, path, key, clients, share))
+                best = statistics.median(rates[f"{CLIENTS} clients"])
+                for name, values in rates.items():
+                    rate = statistics.median(values)
+                    label = f"{what}, {name}"
+                    print(f"  {label:44} {rate:8.1f} texts/s   first / this {best / rate:5.2f}   rounds {show(values)}")
+
+
 # ------------------------------------------------------------------------------------------------ typing
 
 
-def measure_typing(is_rehearsal: bool) -> None:
-    """`Engine.next` after every letter of a text, which the loopback and HTTP come on top of."""
+def measure_typing(is_rehearsal: bool, rounds: int, runs: Sequence[Path]) -> None:
+    """The likeliest next words after every letter of a text, over HTTP and in this process."""
     with TemporaryDirectory() as folder:
-        path = Path(folder) / "ngram"
-        nextword.train("ngram/tiny" if is_rehearsal else "ngram/small", out=path, progress=False)
-        tokenizer = make_words(500 if is_rehearsal else 20_000)
-        lstm = LSTM(RecurrentConfig(width=16 if is_rehearsal else 650, layers=2), vocabulary(tokenizer)).eval()
-        models: dict[str, TextModel] = {
-            "n-gram": nextword.load(path, device="cpu"),
-            "LSTM, 2 × 650": wrap_network(lstm, tokenizer),
-        }
-        print(f"typing: {len(TEXT)} letters, the 10 likeliest next words after each")
-        for name, model in models.items():
-            took: dict[str, list[float]] = {}
-            for cache, size in (("without prefixes", 0), ("with a warm prefix", 64 << 20)):
-                engine = Engine(model, prefix_bytes=size)
-                engine.next(TEXT).result()
-                times = []
-                for end in range(1, len(TEXT) + 1):
-                    began = time.perf_counter()
-                    engine.next(TEXT[:end]).result()
-                    times.append(time.perf_counter() - began)
-                took[cache] = times
-                engine.close()
-            for cache, times in took.items():
-                p95 = 1e3 * percentile(times, 0.95)
-                print(f"  {name + ', ' + cache:40} median {1e3 * statistics.median(times):6.2f} ms   p95 {p95:6.2f} ms")
+        if not runs:
+            size, changes = ("tiny", []) if is_rehearsal else ("small", ["model.width=650", "model.layers=2"])
+            runs = [Path(folder) / "ngram", Path(folder) / "lstm"]
+            nextword.train(f"ngram/{size}", out=runs[0], progress=False)
+            nextword.train(f"lstm/{size}", out=runs[1], changes=changes, steps=1, progress=False, device="cpu")
+        print(f"typing: {len(TEXT)} letters, the 10 likeliest next words after each, with a warm prefix")
+        for run in runs:
+            model = nextword.load(run, device="cpu")
+            engine = Engine(model)
+            with serve([run]) as server:
+                connection = server.connect()
+
+                def ask_server(text: str, connection: http.client.HTTPConnection = connection) -> Any:
+                    return ask(connection, "/api/next", {"text": text})
+
+                def ask_engine(text: str, engine: Engine = engine) -> Any:
+                    return engine.next(text).result()
+
+                ways: dict[str, Callable[[str], object]] = {"over HTTP": ask_server, "engine alone": ask_engine}
+                times: dict[str, list[list[float]]] = {name: [] for name in ways}
+                cpu = []
+                for ask_next in ways.values():
+                    ask_next(TEXT)
+                for _ in range(rounds):
+                    for name, ask_next in ways.items():
+                        used = server.cpu_seconds()
+                        times[name].append(type_text(ask_next))
+                        if ask_next is ask_server:
+                            cpu.append((server.cpu_seconds() - used) / len(TEXT))
+                connection.close()
+            engine.close()
+            for name, of_rounds in times.items():
+                median = 1e3 * statistics.median(statistics.median(own) for own in of_rounds)
+                p95s = [1e3 * percentile(own, 0.95) for own in of_rounds]
+                print(
+                    f"  {f'{run.name}, {name}':32} median {median:6.2f} ms   p95 {statistics.median(p95s):6.2f} ms   "
+                    f"p95 of the rounds {show(p95s)}"
+                )
+            print(f"  {run.name + ', CPU time of the server':32} mean   {1e3 * statistics.median(cpu):6.2f} ms")
+
+
+def type_text(ask_next: Callable[[str], object]) -> list[float]:
+    """Seconds for each letter of TEXT."""
+    times = []
+    for end in range(1, len(TEXT) + 1):
+        began = time.perf_counter()
+        ask_next(TEXT[:end])
+        times.append(time.perf_counter() - began)
+    return times
 
 
 # ------------------------------------------------------------------------------------------------ soak
@@ -299,24 +511,31 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("parts", nargs="*", metavar="|".join(PARTS))
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--rehearse", action="store_true", help="tiny sizes")
+    parser.add_argument("--rehearse", action="store_true", help="tiny sizes, one round")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="of the engine's parts")
+    parser.add_argument("--runs", nargs="*", type=Path, default=[], metavar="RUN", help="to type with")
     parser.add_argument("--soak", type=float, metavar="MINUTES", help="only the soak")
     arguments = parser.parse_args()
     if unknown := set(arguments.parts) - set(PARTS):
         parser.error(f"unknown: {', '.join(unknown)}")
-    print(f"{torch.get_num_threads()} threads, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
+    device = str(choose_device(arguments.device))
+    name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+    print(f"{name}, load {os.getloadavg()[0]:.1f}, torch {torch.__version__}")
     if arguments.soak is not None:
         sys.exit(0 if soak(arguments.soak) else 1)
     config, words, tokens = GPT2Config(), GPT2_WORDS, TOKENS
     if arguments.rehearse:
         config, words, tokens = GPT2Config(width=32, layers=2, heads=2, window=128), 500, 20
+    rounds = 1 if arguments.rehearse else arguments.rounds
+    measures: dict[str, Callable[[], None]] = {
+        "throughput": partial(measure_throughput, config, words, tokens, rounds, device),
+        "first-token": partial(measure_first_token, config, words, 10 * rounds, device),
+        "gaps": partial(measure_gaps, config, words, rounds, device),
+        "batches": partial(measure_batches, arguments.rehearse, rounds),
+        "typing": partial(measure_typing, arguments.rehearse, rounds, arguments.runs),
+    }
     for part in arguments.parts or PARTS:
-        if part == "throughput":
-            measure_throughput(config, words, tokens, arguments.rounds)
-        elif part == "first-token":
-            measure_first_token(config, words, 10 * arguments.rounds)
-        else:
-            measure_typing(arguments.rehearse)
+        measures[part]()
 
 
 if __name__ == "__main__":
