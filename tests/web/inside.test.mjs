@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { continuation, decayOf, fateOf, orderUnits, partsOf, patternOf, stepAt, strongest } from "../../src/nextword/server/web/core/inside.js";
+import { continuation, decayOf, fateOf, labelsOf, orderUnits, partsOf, patternOf, stepAt, strongest } from "../../src/nextword/server/web/core/inside.js";
 
 const token = (text, start, end) => ({ text, start, end });
 const near = (value, expected) => assert.ok(Math.abs(value - expected) < 1e-9, `${value} is not ${expected}`);
@@ -19,6 +19,11 @@ test("bytes of one character are one part; steps of a network that reads backwar
   assert.deepEqual(partsOf("中", bytes).map((part) => part.tokens), [[0, 1, 2]]);
   const backward = [token("<s>", 0, 0), token("b", 1, 2), token("a", 0, 1)];
   assert.deepEqual(partsOf("ab", backward).filter((part) => !part.isSpecial).map((part) => [part.text, part.tokens[0]]), [["a", 2], ["b", 1]]);
+});
+
+test("labels are tokens without spaces; tokens that share a character are numbered", () => {
+  assert.deepEqual(labelsOf("a 中", [token("a", 0, 1), token("", 1, 3), token("", 3, 5)]), ["a", "中₁", "中₂"]);
+  assert.deepEqual(labelsOf("a b", [token("<s>", 0, 0), token("a", 0, 1), token(" b", 1, 3)]), ["<s>", "a", "b"]);
 });
 
 test("strongest values come first, by a size if one is given", () => {
@@ -48,7 +53,8 @@ test("a gradient that falls by half at each step has that factor", () => {
   assert.equal(decayOf([8, 4]).half, null);
   assert.deepEqual(decayOf([3]), { factor: null, half: null, reach: 1 });
   assert.equal(decayOf([0, 1]).factor, null);
-  assert.deepEqual([0.5, 1, 1.5, null].map(fateOf), ["vanishes", "stays", "explodes", "unknown"]);
+  const fates = [[0.5, 0.1], [0.99, 0.01], [1, 1], [1.5, 2], [null, 1]].map(([own, share]) => fateOf({ factor: own, reach: share }));
+  assert.deepEqual(fates, ["vanishes", "vanishes", "stays", "explodes", "unknown"]);
 });
 
 test("units are ordered by mean and by variance over time", () => {

@@ -10,8 +10,10 @@ from selenium.webdriver.common.keys import Keys
 
 from nextword import lens
 from nextword.lm.base import TextModel
+from tests.support.accessibility import excess_width, find_unreachable, find_violations
 from tests.support.browser import Browser
 
+VIEWS = [("gpt2", "attention"), ("gpt2", "layers"), ("lstm", "gates"), ("lstm", "gradient"), ("gpt2", "saliency")]
 Models = Callable[[str], TextModel]
 TEXT = "the king of a land went to see"
 FAIL = """
@@ -176,6 +178,26 @@ def test_error_of_the_server_is_shown_and_tried_again(browser: Browser) -> None:
     assert browser.count("nw-notice .error") == 0
 
 
+@pytest.mark.parametrize(("model", "view"), VIEWS)
+def test_texts_in_all_scripts(browser: Browser, model: str, view: str) -> None:
+    browser.open("inside", model=model, view=view, text="</b>שלום 中👩 W")
+    assert browser.count("nw-notice .error") == 0
+    assert browser.count(".view canvas, .view svg, .view table, .view .token") > 0
+
+
+def test_saved_page_has_all_views_of_the_model(browser: Browser) -> None:
+    browser.open("inside", model="gpt2", text=TEXT)
+    before = browser.texts(".attended .number")
+    path = browser.save_html()
+    browser.open_file(path)
+    assert browser.texts(".attended .number") == before
+    browser.click("#tab-layers")
+    browser.wait_for("document.querySelector('.layer-cards .number')")
+    browser.click("#tab-saliency")
+    browser.wait_for("document.querySelector('.signed .number')")
+    assert browser.count("nw-notice .notice") == 0
+
+
 def test_saved_page_moves_the_word_without_a_server(browser: Browser) -> None:
     browser.open("inside", model="lstm", view="gradient", text=TEXT)
     shown = "nw-gradient-chart + .legend + .verdict + .columns strong"
@@ -188,16 +210,19 @@ def test_saved_page_moves_the_word_without_a_server(browser: Browser) -> None:
     assert browser.texts(shown) != before
 
 
-@pytest.mark.parametrize("width", [360, 1280])
-def test_no_view_scrolls_sideways(browser: Browser, width: int) -> None:
-    browser.set_size(width)
-    long = " ".join(["the king of a land went to see his house"] * 6)
-    for model, view in (
-        ("gpt2", "attention"),
-        ("gpt2", "layers"),
-        ("lstm", "gates"),
-        ("lstm", "gradient"),
-        ("gpt2", "saliency"),
-    ):
-        browser.open("inside", model=model, view=view, text=long)
-        assert browser.run("return document.documentElement.scrollWidth") <= width, view
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(("model", "view"), VIEWS)
+def test_views_are_accessible(browser: Browser, model: str, view: str, scheme: str) -> None:
+    browser.set_media(prefers_color_scheme=scheme)
+    browser.open("inside", model=model, view=view, text=TEXT)
+    assert find_violations(browser) == []
+    assert find_unreachable(browser) == []
+
+
+def test_no_view_scrolls_sideways(browser: Browser) -> None:
+    long = " ".join(["the king of a land went to see his house"] * 3)
+    for model, view in VIEWS:
+        for width in (360, 1280):
+            browser.set_size(width)
+            browser.open("inside", model=model, view=view, text=TEXT if model == "gpt2" else long)
+            assert excess_width(browser) == 0, (view, width)

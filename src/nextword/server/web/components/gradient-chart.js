@@ -2,10 +2,10 @@
    The predicted word is a handle: drag it, or move it with the arrow keys. Dispatches "move" with its step in `detail`. */
 
 import { h, put, svg } from "../core/dom.js";
-import { visible } from "../core/text.js";
 
 const [TOP, LABELS, AXIS, LEFT, RIGHT, HEIGHT] = [18, 96, 52, 12, 28, 260];
 const STEP = { least: 15, most: 46 }; // pixels per token
+const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 const DASHES = ["", "7 4", "2 4", "10 3 2 3"];
 
 class GradientChart extends HTMLElement {
@@ -13,11 +13,15 @@ class GradientChart extends HTMLElement {
   #size = {};
   #step = -1;
 
+  connectedCallback() {
+    if (this.#shown) this.#reveal(this.#x(this.#step + 1));
+  }
+
   /** words: what stands at each step, then the predicted next word; lowest: exponent of ten at the lower edge;
    *  linesAt(step): [{name, color, dash, isFaint, points: [[x in steps, share]]}] for the word predicted after a step. */
-  show({ words, lowest, linesAt, label }) {
+  show({ words, lowest, linesAt, label, width: room }) {
     this.#shown = { words, lowest, linesAt };
-    const width = Math.max(280, (this.clientWidth || 900) - AXIS);
+    const width = Math.max(280, room - AXIS);
     const gap = Math.max(STEP.least, Math.min(STEP.most, (width - LEFT - RIGHT) / (words.length - 1)));
     const total = LEFT + RIGHT + gap * (words.length - 1);
     this.#size = { gap, total };
@@ -27,7 +31,7 @@ class GradientChart extends HTMLElement {
     this.words = words.map((word, i) => svg("text", { x: this.#x(i), y: TOP + HEIGHT + 16, transform: `rotate(-55 ${this.#x(i)} ${TOP + HEIGHT + 16})`, "text-anchor": "end", "data-step": i }, shorten(word)));
     const decades = Array.from({ length: -lowest + 1 }, (_, i) => -i);
     const grid = decades.map((power) => svg("line", { class: "grid", x1: 0, x2: total - RIGHT, y1: this.#y(10 ** power), y2: this.#y(10 ** power) }));
-    const marks = decades.map((power) => svg("text", { x: AXIS - 6, y: this.#y(10 ** power) + 4, "text-anchor": "end" }, `${Number((100 * 10 ** power).toPrecision(1))}%`));
+    const marks = decades.map((power) => svg("text", { x: AXIS - 6, y: this.#y(10 ** power) + 4, "text-anchor": "end" }, power > -5 ? `${Number((100 * 10 ** power).toPrecision(1))}%` : `10⁻${SUPERSCRIPTS[-power]}`));
     const axis = svg("svg", { class: "plot axis", width: AXIS, height: TOP + HEIGHT + LABELS, "aria-hidden": "true" }, marks);
     this.drawing = svg("svg", { class: "plot", width: total, height: TOP + HEIGHT + LABELS, viewBox: `0 0 ${total} ${TOP + HEIGHT + LABELS}` }, grid, this.lines, this.words, this.handle);
     this.drawing.addEventListener("pointerdown", (event) => this.#grab(event));
@@ -97,7 +101,7 @@ class GradientChart extends HTMLElement {
 }
 
 function shorten(text) {
-  const points = [...visible(text.trim() || text)];
+  const points = [...text];
   return points.length > 13 ? `${points.slice(0, 12).join("")}…` : points.join("");
 }
 

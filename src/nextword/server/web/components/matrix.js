@@ -2,7 +2,6 @@
    keys move from cell to cell. Dispatches "cell" with {row, column, isChosen} in `detail`. */
 
 import { h, put } from "../core/dom.js";
-import { visible } from "../core/text.js";
 
 const DARK = globalThis.matchMedia?.("(prefers-color-scheme: dark)");
 
@@ -94,7 +93,7 @@ class Matrix extends HTMLElement {
 }
 
 function shorten(text) {
-  const points = [...(/\S/.test(text) ? text.trim() : visible(text))];
+  const points = [...text];
   return points.length > 13 ? `${points.slice(0, 12).join("")}…` : points.join("");
 }
 

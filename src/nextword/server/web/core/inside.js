@@ -1,6 +1,6 @@
 /* What the page Inside computes from the answers of the lens. */
 
-import { pieces } from "./text.js";
+import { pieces, visible } from "./text.js";
 
 /** A text as a line of parts, in its own order: [{text, tokens: [indices]}]. Special tokens are parts without a place in
  *  the text (`isSpecial`); what stands between tokens is a part without tokens. Tokens that share a character share a part. */
@@ -13,6 +13,16 @@ export function partsOf(text, tokens) {
     parts.splice(before + 1, 0, { text: token.text, tokens: [token.index], isSpecial: true });
   }
   return parts;
+}
+
+/** A label for each token of a text. Tokens that share a character are numbered: 中₁ 中₂ 中₃. */
+export function labelsOf(text, tokens) {
+  const labels = tokens.map((token) => visible(token.text.trim() || token.text));
+  for (const part of partsOf(text, tokens)) {
+    if (part.tokens.length < 2) continue;
+    for (const [i, token] of part.tokens.entries()) labels[token] = visible(part.text.trim()) + [...String(i + 1)].map((digit) => "₀₁₂₃₄₅₆₇₈₉"[digit]).join("");
+  }
+  return labels;
 }
 
 /** The indices of the largest values, largest first. */
@@ -49,10 +59,11 @@ export function decayOf(norms) {
   return { factor, half: factor < 1 ? Math.log(0.5) / Math.log(factor) : null, reach: first / last };
 }
 
-/** "vanishes", "explodes" or "stays". */
-export function fateOf(factor) {
+/** "vanishes", "explodes" or "stays", by the factor per step and by what reaches the first word. */
+export function fateOf({ factor, reach }) {
   if (factor === null) return "unknown";
-  return factor < 0.97 ? "vanishes" : factor > 1.03 ? "explodes" : "stays";
+  if (factor < 0.97 || reach < 0.05) return "vanishes";
+  return factor > 1.03 || reach > 20 ? "explodes" : "stays";
 }
 
 /** The order of units: "index", "mean" (largest first) or "variance" (over time, largest first). values: steps × units. */

@@ -99,15 +99,30 @@ export default class InsidePage extends Page {
       this.field.placeholder = this.translation;
     }
     const shown = this.#shown instanceof VIEWS[view] ? this.#shown : new VIEWS[view](this);
-    const isNew = shown !== this.#shown;
-    if (isNew) this.panel.classList.add("pending"); // the old view stays until the new one is ready
+    this.panel.classList.add("pending"); // what is shown stays until the new is ready
     try {
-      if (isNew) this.#show(shown, ...shown.nodes);
       await shown.update(signal);
+      if (shown !== this.#shown) this.#show(shown, ...shown.nodes);
+    } catch (error) {
+      if (error.name !== "AbortError") this.#show(null); // numbers of another text must not stay
+      throw error;
     } finally {
       this.panel.classList.remove("pending");
     }
     return undefined;
+  }
+
+  /** The other views are in a saved page, too. */
+  async prepareToSave() {
+    const { state } = this;
+    try {
+      for (const name of NAMES.filter((each) => each !== this.view && this.model.can(`view:${each}`))) {
+        this.state = { ...state, view: name, model: this.model.id };
+        if (this.text.trim() || this.source?.trim()) await new VIEWS[name](this).update().catch(() => {}); // what fails is not saved
+      }
+    } finally {
+      this.state = state;
+    }
   }
 
   requests() {

@@ -2,9 +2,8 @@
 
 import { post } from "../../core/api.js";
 import { h, put } from "../../core/dom.js";
-import { patternOf, strongest } from "../../core/inside.js";
+import { labelsOf, patternOf, strongest } from "../../core/inside.js";
 import { fixed, percent } from "../../core/numbers.js";
-import { visible } from "../../core/text.js";
 import { paintCells } from "../../components/matrix.js";
 import "../../components/bars.js";
 import "../../components/choice.js";
@@ -71,6 +70,8 @@ export default class AttentionView {
     this.kinds.hidden = this.maps.length < 2;
     this.kinds.show({ label: this.page.t("kind"), options: this.maps.map((each) => ({ value: each.kind, label: this.page.t(`kind:${each.kind}`) })), value: map.kind });
     this.isSquare = same(map.rows, map.columns);
+    this.rowNames = labelsOf(this.#textOf(true), map.rows);
+    this.columnNames = labelsOf(this.#textOf(false), map.columns);
     this.patterns = map.weights.map((layer) => layer.map((weights) => patternOf(weights, { isSquare: this.isSquare })));
     this.at = this.#chosenHead();
     this.weights = map.weights[this.at.layer][this.at.head];
@@ -78,8 +79,7 @@ export default class AttentionView {
     this.#drawLines();
     const [width, labels] = [this.page.width, 110];
     const cell = Math.max(13, Math.min(24, Math.floor((width - labels) / map.columns.length)));
-    const names = (tokens) => tokens.map((token) => token.text);
-    this.matrix.show({ rows: names(map.rows), columns: names(map.columns), valueAt: (row, column) => this.weights[row][column] ** SHARPEN, size: { width: cell, height: Math.max(15, cell) }, label: this.page.t("map-label", { layer: map.layers[this.at.layer], head: map.heads[this.at.head] }) });
+    this.matrix.show({ rows: this.rowNames, columns: this.columnNames, valueAt: (row, column) => this.weights[row][column] ** SHARPEN, size: { width: cell, height: Math.max(15, cell) }, label: this.page.t("map-label", { layer: map.layers[this.at.layer], head: map.heads[this.at.head] }) });
     const row = state.row >= 0 && state.row < map.rows.length ? state.row : this.#telling();
     this.#look(row, true);
     this.table.redraw();
@@ -142,13 +142,18 @@ export default class AttentionView {
     const { map, isSquare, page } = this;
     const { layer, head } = this.at;
     put(this.title, page.t("head-title", { layer: map.layers[layer], head: map.heads[head] }), " ", h("small", {}, this.#describe(layer, head)));
-    const textOf = (isRow) => (map.kind === "source" || (map.kind === "cross" && !isRow) ? (this.answer.source ?? "") : this.answer.text);
     const listen = { onlook: (event) => this.#look(event.detail), onchoose: (event) => this.#choose({ row: event.detail }) };
     this.rowLine = h("nw-token-line", listen);
-    this.rowLine.show(textOf(true), map.rows, { label: page.t("rows-label") });
+    this.rowLine.show(this.#textOf(true), map.rows, { label: page.t("rows-label") });
     this.columnLine = isSquare ? this.rowLine : h("nw-token-line", {});
-    if (!isSquare) this.columnLine.show(textOf(false), map.columns, { label: page.t("columns-label"), isChoosable: false });
+    if (!isSquare) this.columnLine.show(this.#textOf(false), map.columns, { label: page.t("columns-label"), isChoosable: false });
     put(this.lines, isSquare ? null : h("p", { class: "note" }, page.t("columns-note")), isSquare ? null : this.columnLine, h("p", { class: "note" }, page.t("rows-note")), this.rowLine);
+  }
+
+  /** The text that the tokens of the rows, or of the columns, are in. */
+  #textOf(isRow) {
+    const { kind } = this.map;
+    return kind === "source" || (kind === "cross" && !isRow) ? (this.answer.source ?? "") : this.answer.text;
   }
 
   /** Show what a row attends to. */
@@ -158,10 +163,10 @@ export default class AttentionView {
     if (isChosen) this.rowLine.choose(row);
     this.rowLine.glance(row);
     this.columnLine.paint(own, { most: Math.max(...own), note: (value) => percent(value) });
-    const name = visible(this.map.rows[row].text.trim() || this.map.rows[row].text);
+    const name = this.rowNames[row];
     const best = strongest(own, 5).filter((column) => own[column] > 0);
     const bars = h("nw-bars");
-    bars.show(best.map((column) => ({ text: this.map.columns[column].text.trim() || this.map.columns[column].text, probability: own[column], note: percent(own[column]) })), { label: this.page.t("strongest", { word: name }) });
+    bars.show(best.map((column) => ({ text: this.columnNames[column], probability: own[column], note: percent(own[column]) })), { label: this.page.t("strongest", { word: name }) });
     put(this.list, h("p", { class: "note" }, this.page.t("strongest", { word: name })), bars);
     this.matrix.mark(row);
     this.row = row;
@@ -171,8 +176,7 @@ export default class AttentionView {
     if (row !== this.row) this.#look(row, isChosen);
     if (isChosen) this.#choose({ row });
     this.matrix.mark(row, column);
-    const word = (token) => visible(token.text.trim() || token.text);
-    put(this.readout, this.page.t("cell", { row: word(this.map.rows[row]), column: word(this.map.columns[column]), share: percent(this.weights[row][column]) }));
+    put(this.readout, this.page.t("cell", { row: this.rowNames[row], column: this.columnNames[column], share: percent(this.weights[row][column]) }));
   }
 
   #pickHead(event) {
@@ -188,9 +192,8 @@ export default class AttentionView {
 
   /** Every row with its three strongest, as text. */
   #tabulate() {
-    const word = (token) => visible(token.text.trim() || token.text);
-    const cell = (row) => strongest(this.weights[row], 3).map((column) => `${word(this.map.columns[column])} ${percent(this.weights[row][column])}`).join(" · ");
-    return h("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": this.page.t("all-rows") }, h("table", {}, h("tbody", {}, this.map.rows.map((token, row) => h("tr", {}, h("th", { scope: "row" }, word(token)), h("td", {}, cell(row)))))));
+    const cell = (row) => strongest(this.weights[row], 3).map((column) => `${this.columnNames[column]} ${percent(this.weights[row][column])}`).join(" · ");
+    return h("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": this.page.t("all-rows") }, h("table", {}, h("tbody", {}, this.rowNames.map((name, row) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, name), h("td", {}, cell(row)))))));
   }
 
   requests() {

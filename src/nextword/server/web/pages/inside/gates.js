@@ -2,9 +2,8 @@
 
 import { post } from "../../core/api.js";
 import { h, put, svg } from "../../core/dom.js";
-import { orderUnits, strongest } from "../../core/inside.js";
+import { labelsOf, orderUnits, strongest } from "../../core/inside.js";
 import { fixed, percent } from "../../core/numbers.js";
-import { visible } from "../../core/text.js";
 import "../../components/choice.js";
 import { lazyDetails } from "../../components/lazy-details.js";
 import "../../components/matrix.js";
@@ -60,9 +59,10 @@ export default class GatesView {
     this.parts.show({ label: page.t("gate"), options: names.map((each) => ({ value: each, label: page.t(`gate:${each}`) })), value: this.gate });
     this.orders.show({ label: page.t("order"), options: ORDERS.map((each) => ({ value: each, label: page.t(`order:${each}`) })), value: page.state.order });
     this.values = this.gate === "cell" ? this.layer.cell : this.gate === "hidden" ? this.layer.hidden : this.layer.gates[this.gate];
+    this.names = labelsOf(answer.text, answer.tokens);
     this.units = orderUnits(this.values, page.state.order);
     this.isSigned = SIGNED.includes(this.gate);
-    this.most = this.isSigned ? Math.max(1e-9, ...this.values.flat().map(Math.abs)) : 1;
+    this.most = this.isSigned ? this.values.flat().reduce((most, value) => Math.max(most, Math.abs(value)), 1e-9) : 1;
     this.means = this.values.map((step) => step.reduce((sum, value) => sum + (this.isSigned ? Math.abs(value) : value), 0) / step.length);
     this.#drawMap();
     this.#explain();
@@ -70,12 +70,12 @@ export default class GatesView {
   }
 
   #drawMap() {
-    const { values, units, most, answer, page } = this;
+    const { values, units, most, page } = this;
     const steps = values.length;
     const width = Math.max(16, Math.min(44, Math.floor((page.width - 4) / steps)));
     const height = Math.max(2, Math.min(14, Math.floor(380 / units.length)));
     const label = page.t("gates-map", { gate: page.t(`gate:${this.gate}`), layer: this.layer.layer });
-    this.matrix.show({ rows: units.length, columns: answer.tokens.map((token) => token.text), valueAt: (row, step) => values[step][units[row]] / most, size: { width, height }, label, below: this.#line(width) });
+    this.matrix.show({ rows: units.length, columns: this.names, valueAt: (row, step) => values[step][units[row]] / most, size: { width, height }, label, below: this.#line(width) });
     const ends = this.isSigned ? [fixed(-most), fixed(most)] : [page.t("closed"), page.t("open")];
     put(this.legend, h("span", {}, ends[0]), h("i", { class: this.isSigned ? "ramp signed" : "ramp", "aria-hidden": "true" }), h("span", {}, ends[1]), h("span", { class: "unit" }, page.t("map-axes", { units: units.length })));
     put(this.readout, page.t("gates-hint"));
@@ -94,7 +94,7 @@ export default class GatesView {
   #explain() {
     const { page, gate, means, answer } = this;
     put(this.meaning, page.t(`meaning:${gate}`));
-    const word = (step) => `“${visible(answer.tokens[step].text.trim() || answer.tokens[step].text)}” (${fixed(means[step])})`;
+    const word = (step) => `“${this.names[step]}” (${fixed(means[step])})`;
     const inText = [...means.keys()].filter((step) => answer.tokens[step].end > answer.tokens[step].start);
     if (inText.length < 3) return put(this.finding);
     const most = strongest(means, means.length).filter((step) => inText.includes(step));
@@ -105,10 +105,9 @@ export default class GatesView {
   #cell({ row, column, isChosen }) {
     this.matrix.mark(row, column);
     const unit = this.units[row];
-    const token = this.answer.tokens[column];
     const others = [...Object.entries(this.layer.gates), ["cell", this.layer.cell], ["hidden", this.layer.hidden]].filter(([, values]) => values);
     const numbers = others.map(([name, values]) => `${this.page.t(`gate:${name}`)} ${fixed(values[column][unit])}`).join(" · ");
-    put(this.readout, h("strong", {}, this.page.t("unit-at", { unit: this.layer.units[unit], word: visible(token.text.trim() || token.text) })), ` ${numbers}`, isChosen && this.gate === "forget" ? ` — ${this.page.t("kept", { share: percent(this.values[column][unit], 0) })}` : "");
+    put(this.readout, h("strong", {}, this.page.t("unit-at", { unit: this.layer.units[unit], word: this.names[column] })), ` ${numbers}`, isChosen && this.gate === "forget" ? ` — ${this.page.t("kept", { share: percent(this.values[column][unit], 0) })}` : "");
   }
 
   #choose(changes) {
@@ -120,9 +119,9 @@ export default class GatesView {
   #tabulate() {
     const parts = [...Object.entries(this.layer.gates), ["cell", this.layer.cell], ["hidden", this.layer.hidden]].filter(([, values]) => values);
     const mean = (name, step) => fixed(step.reduce((sum, value) => sum + (SIGNED.includes(name) ? Math.abs(value) : value), 0) / step.length);
-    const row = (token, step) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, visible(token.text.trim() || token.text)), parts.map(([name, values]) => h("td", { class: "n" }, mean(name, values[step]))));
+    const row = (name, step) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, name), parts.map(([part, values]) => h("td", { class: "n" }, mean(part, values[step]))));
     const head = h("tr", {}, h("th", { scope: "col" }, this.page.t("token")), parts.map(([name]) => h("th", { scope: "col", class: "n" }, SIGNED.includes(name) ? `|${this.page.t(`gate:${name}`)}|` : this.page.t(`gate:${name}`))));
-    return h("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": this.page.t("gates-table") }, h("table", {}, h("thead", {}, head), h("tbody", {}, this.answer.tokens.map(row))));
+    return h("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": this.page.t("gates-table") }, h("table", {}, h("thead", {}, head), h("tbody", {}, this.names.map(row))));
   }
 
   requests() {

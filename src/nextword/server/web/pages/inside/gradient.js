@@ -3,7 +3,7 @@
 
 import { post } from "../../core/api.js";
 import { h, put } from "../../core/dom.js";
-import { decayOf, fateOf, stepAt } from "../../core/inside.js";
+import { decayOf, fateOf, labelsOf, stepAt } from "../../core/inside.js";
 import { divide, findModel } from "../../core/models.js";
 import { count, fixed, percent } from "../../core/numbers.js";
 import { visible } from "../../core/text.js";
@@ -84,9 +84,10 @@ export default class GradientView {
     this.layers.hidden = depth < 2;
     this.layers.show({ label: page.t("layer"), options: traces[0].layers.map(({ layer }) => ({ value: String(layer), label: page.t("layer-n", { layer }) })), value: String(this.#layerOf(traces[0]).layer) });
     this.series = traces.flatMap((trace, i) => this.#seriesOf(trace, i));
-    const words = [...traces[0].tokens.map((token) => token.text), `${traces[0].targets.at(-1).text.trim()}?`];
-    const least = Math.min(...this.series.flatMap((own) => own.norms.flatMap((row, step) => row.slice(0, step + 1).map((norm) => norm / row[step]))).filter((share) => share > 0));
-    this.chart.show({ words, lowest: Math.max(LOWEST, Math.min(-1, Math.floor(Math.log10(least)))), linesAt: (step) => this.#linesAt(step), label: page.t("chart-handle") });
+    this.names = [...labelsOf(traces[0].text, traces[0].tokens), visible(traces[0].targets.at(-1).text.trim() || traces[0].targets.at(-1).text)];
+    let least = 1;
+    for (const { norms } of this.series) for (const [step, row] of norms.entries()) for (let i = 0; i < step; i += 1) if (row[i] > 0) least = Math.min(least, row[i] / row[step]);
+    this.chart.show({ words: [...this.names.slice(0, -1), `${this.names.at(-1)}?`], lowest: Math.max(LOWEST, Math.min(-1, Math.floor(Math.log10(least)))), linesAt: (step) => this.#linesAt(step), label: page.t("chart-handle"), width: page.width });
     const swatch = (own) => h("span", { class: "line-key" }, h("i", { class: `c${own.color % 8}${own.isFaint ? " faint" : ""}`, "aria-hidden": "true" }), own.name);
     put(this.legend, h("span", { class: "unit" }, page.t("chart-axes")), this.series.map(swatch));
     this.#buildCards();
@@ -151,8 +152,7 @@ export default class GradientView {
 
   #move(step) {
     const { page, traces } = this;
-    const word = (trace, at) => visible(trace.targets[at].text.trim() || trace.targets[at].text);
-    const name = word(traces[0], step);
+    const name = this.names[step + 1];
     this.chart.move(step, page.t("chart-value", { word: name, place: step + 1, count: traces[0].targets.length }));
     put(this.target, page.t(step === traces[0].targets.length - 1 ? "target-next" : "target-word", { word: name }), " ", h("small", {}, page.t("target-nats", { p: traces.map((trace) => `${trace.model.id} ${percent(Math.exp(-trace.targets[this.#stepIn(trace, step)].nats))}`).join(", ") })));
     const reaches = [];
@@ -160,8 +160,9 @@ export default class GradientView {
       const at = this.#stepIn(trace, step);
       const own = this.series.find((series) => series.trace === trace);
       const norms = own.norms[at].slice(0, at + 1);
-      const { factor, half, reach } = decayOf(norms);
-      const fate = fateOf(factor);
+      const decay = decayOf(norms);
+      const { factor, half, reach } = decay;
+      const fate = fateOf(decay);
       reaches.push({ model: trace.model.id, reach: at > 0 ? reach : null });
       line.choose(at + 1);
       line.paint(norms.map((norm) => norm / norms[at]), { note: (share) => percent(share) });
@@ -171,7 +172,7 @@ export default class GradientView {
     }
     const [most, least] = reaches.sort((a, b) => b.reach - a.reach);
     const times = least?.reach > 0 ? most.reach / least.reach : 1;
-    put(this.ratio, times > 1.2 ? page.t("ratio", { model: most.model, other: least.model, times: times < 10 ? fixed(times, 1) : count(Number(times.toPrecision(2))) }) : "");
+    put(this.ratio, times > 1.2 ? page.t("ratio", { model: most.model, other: least.model, times: times > 1e6 ? `>${count(1_000_000)}` : times < 10 ? fixed(times, 1) : count(Number(times.toPrecision(2))) }) : "");
     this.table.redraw();
   }
 

@@ -2,7 +2,7 @@
 
 import { post } from "../../core/api.js";
 import { h, put } from "../../core/dom.js";
-import { strongest } from "../../core/inside.js";
+import { labelsOf, strongest } from "../../core/inside.js";
 import { count, percent } from "../../core/numbers.js";
 import { visible } from "../../core/text.js";
 import "../../components/bars.js";
@@ -39,6 +39,7 @@ export default class LayersView {
     this.positions = answer.positions;
     if (!this.positions.length) return put(this.table, h("p", { class: "note" }, this.page.t("no-positions")));
     const tokens = this.positions.map((position) => position.token).filter(Boolean);
+    this.names = labelsOf(answer.text, tokens);
     this.line.show(answer.text, tokens, { label: this.page.t("position-note") });
     this.hasNext = this.positions.at(-1).token === null;
     this.next.hidden = !this.hasNext;
@@ -69,7 +70,7 @@ export default class LayersView {
     const known = token !== null;
     this.line.choose(known ? position : -1);
     this.next.setAttribute("aria-pressed", String(!known));
-    const word = known ? name(token.text) : "";
+    const word = known ? this.names[position] : "";
     put(this.title, known ? this.page.t("layers-of", { word }) : this.page.t("layers-of-next"));
     const first = layers.findIndex((_, i) => layers.slice(i).every((later) => later.top[0].text === layers.at(-1).top[0].text));
     put(
@@ -97,7 +98,7 @@ export default class LayersView {
       const step = Math.min(5, Math.floor(best.probability * 5.999));
       return h("td", {}, h("span", { class: step ? `f${step}` : "", dir: "auto" }, name(best.text), isHit ? h("b", { title: this.page.t("hit") }, " ✓") : null), h("small", {}, percent(best.probability)));
     };
-    const row = (position, i) => h("tr", { dataset: { position: i } }, h("th", { scope: "row" }, h("button", { type: "button", class: "link", dir: "auto" }, position.token ? name(position.token.text) : this.page.t("next-token"))), position.layers.map((layer) => cell(layer, position.token)));
+    const row = (position, i) => h("tr", { dataset: { position: i } }, h("th", { scope: "row" }, h("button", { type: "button", class: "link", dir: "auto" }, position.token ? this.names[i] : this.page.t("next-token"))), position.layers.map((layer) => cell(layer, position.token)));
     put(this.table, h("table", {}, h("caption", {}, this.page.t("layers-table")), h("thead", {}, head), h("tbody", {}, this.positions.map(row))));
   }
 

@@ -2,7 +2,7 @@
 
 import { post } from "../../core/api.js";
 import { debounce, h, newId, put } from "../../core/dom.js";
-import { continuation, strongest } from "../../core/inside.js";
+import { continuation, labelsOf, strongest } from "../../core/inside.js";
 import { count, fixed, percent } from "../../core/numbers.js";
 import { visible } from "../../core/text.js";
 import "../../components/choice.js";
@@ -86,7 +86,10 @@ export default class SaliencyView {
 
   #draw() {
     const { page, answer } = this;
-    const values = answer.tokens.map((each) => each.value);
+    const partsOfText = ["source", "text"].map((part) => answer.tokens.filter((each) => each.part === part));
+    this.rows = partsOfText.flat();
+    this.names = partsOfText.flatMap((own, i) => labelsOf([answer.source ?? "", answer.text][i], own.map((each) => each.token)));
+    const values = this.rows.map((each) => each.value);
     const most = Math.max(...values.map(Math.abs), 1e-12);
     const word = visible(answer.target.trim() || answer.target);
     put(this.title, page.t("why-word", { word }), " ", h("small", {}, page.t("probability-now", { p: percent(Math.exp(answer.score)) })));
@@ -98,16 +101,16 @@ export default class SaliencyView {
         const line = h("nw-token-line", {});
         line.show(text, own.map((each) => each.token), { label: page.t(part === "source" ? "source" : "text-label"), isChoosable: false });
         line.paint(own.map((each) => each.value), { most, isSigned: true, note: (value) => `${signed(value)} nats` });
-        return part === "source" ? [h("p", { class: "note" }, page.t("source")), line] : line;
+        return parts.length > 1 ? [h("p", { class: "note" }, page.t(part === "source" ? "source" : "text-label")), line] : line;
       }),
     );
     const best = strongest(values, SHOWN, Math.abs).filter((i) => Math.abs(values[i]) > 0);
     put(
       this.bars,
       best.map((i) => {
-        const { token, value } = answer.tokens[i];
+        const value = values[i];
         const width = `${(50 * Math.abs(value)) / most}%`;
-        return h("li", {}, h("div", { class: "row" }, h("span", { class: "word", dir: "auto" }, visible(token.text.trim() || token.text)), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { class: value > 0 ? "plus" : "minus", style: { width } })), h("span", { class: "number" }, signed(value))));
+        return h("li", {}, h("div", { class: "row" }, h("span", { class: "word", dir: "auto" }, this.names[i]), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { class: value > 0 ? "plus" : "minus", style: { width } })), h("span", { class: "number" }, signed(value))));
       }),
     );
     const total = values.reduce((sum, value) => sum + value, 0);
@@ -120,9 +123,9 @@ export default class SaliencyView {
   }
 
   #tabulate() {
-    const row = ({ token, value }) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, visible(token.text.trim() || token.text)), h("td", { class: "n" }, signed(value, 4)));
+    const row = ({ value }, i) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, this.names[i]), h("td", { class: "n" }, signed(value, 4)));
     const head = h("tr", {}, h("th", { scope: "col" }, this.page.t("token")), h("th", { scope: "col", class: "n" }, "nats"));
-    return h("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": this.page.t("every-token") }, h("table", {}, h("thead", {}, head), h("tbody", {}, this.answer.tokens.map(row))));
+    return h("div", { class: "scroll tall", tabindex: 0, role: "region", "aria-label": this.page.t("every-token") }, h("table", {}, h("thead", {}, head), h("tbody", {}, this.rows.map(row))));
   }
 
   requests() {
