@@ -217,7 +217,7 @@ export default class TasksPage extends Page {
     const view = h("nw-label-result", { onlabel: (event) => this.set({ label: event.detail }) });
     const { message } = result.explanation ?? {};
     view.show(result.prediction, { before: before?.prediction, explanation: message ? null : result.explanation, color: model.index, isExplained: form.isExplained });
-    const why = message ?? (form.isExplained ? "" : this.t(form.isZeroShot || model.task === "in_context" ? "not-explained:prompted" : "not-explained:run"));
+    const why = message ?? (form.isExplained ? "" : this.t((form.isZeroShot && model.can("score")) || model.task === "in_context" ? "not-explained:prompted" : "not-explained:run"));
     return [view, why ? h("p", { class: "note why" }, why) : null];
   }
 
