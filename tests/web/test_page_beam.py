@@ -49,7 +49,7 @@ def test_steps_go_forward_and_back(browser: Browser) -> None:
     assert browser.count(WORDS) == 6
     assert browser.run("return document.activeElement.dataset.step") == "forward"
     browser.click("[data-step=back]")
-    assert "step=0" in browser.fragment
+    browser.wait_for(lambda: "step=0" in browser.fragment)
     browser.click("[data-step=all]")
     assert browser.count(".beam-result table") == 1
 
@@ -70,7 +70,7 @@ def test_table_can_be_changed_and_shared(browser: Browser) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "ngram", "seq2seq"])
 def test_tree_of_a_model_is_that_of_the_lens(browser: Browser, models: Models, name: str) -> None:
-    browser.open("beam", source="model", model=name, prompt=PROMPT, width=3, steps=4)
+    browser.open("beam", **{"from": "model"}, model=name, prompt=PROMPT, width=3, steps=4)
     tree = lens.trace_beam(models(name), PROMPT, Beam(3), Stop(4))
     for state in ("kept", "pruned", "complete", "open"):
         assert len(words(browser, state)) == sum(node.state == state for node in tree.nodes)
@@ -89,12 +89,12 @@ def test_tree_of_a_model_is_that_of_the_lens(browser: Browser, models: Models, n
 
 def test_error_of_the_server_is_shown(browser: Browser) -> None:
     browser.expect_console_errors("status of 400")
-    browser.open("beam", source="model", model="seq2seq", prompt="x" * 10, steps=20, penalty=99)
+    browser.open("beam", **{"from": "model"}, model="seq2seq", prompt="x" * 10, steps=20, penalty=99)
     browser.wait_for("document.querySelector('.notice.error') !== null")
     assert "length_penalty" in browser.texts(".notice.error")[0]
 
 
-@pytest.mark.parametrize("state", [{}, {"source": "model", "model": "gpt2", "prompt": PROMPT, "steps": 3}], ids=str)
+@pytest.mark.parametrize("state", [{}, {"from": "model", "model": "gpt2", "prompt": PROMPT, "steps": 3}], ids=str)
 def test_saved_page_shows_the_same(browser: Browser, state: dict[str, object]) -> None:
     browser.open("beam", **state)
     shown = browser.texts(".beam-result td"), browser.texts(WORDS)

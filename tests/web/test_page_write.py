@@ -43,7 +43,9 @@ def press(browser: Browser, button: str) -> None:
 
 
 def written(browser: Browser) -> str:
-    return "".join(browser.run(f"return [...document.querySelectorAll('{TOKENS}')].map((each) => each.textContent)"))
+    """The text; line ends are also shown as signs."""
+    texts = browser.run(f"return [...document.querySelectorAll('{TOKENS}')].map((each) => each.textContent)")
+    return "".join(texts).replace("↵", "")
 
 
 def notes(effect: lens.DecodingEffect) -> list[tuple[str, float, float]]:
@@ -121,8 +123,7 @@ def test_another_token_branches_and_undo_goes_back(browser: Browser, models: Mod
 
 def test_tokens_are_chosen_with_the_keyboard(browser: Browser) -> None:
     browser.open("write", model="ngram", prompt=PROMPT, length=5)
-    browser.run("document.querySelector('nw-page-write textarea').focus()")
-    browser.press(Keys.CONTROL + Keys.ENTER)
+    browser.find("nw-page-write textarea").send_keys(Keys.CONTROL, Keys.ENTER)
     browser.wait_for(f"document.querySelectorAll('{TOKENS}').length === 5")
     browser.wait_for(IDLE)
     browser.run(f"document.querySelector('{TOKENS}').focus()")
@@ -193,10 +194,11 @@ def test_saved_page_shows_the_text_and_the_distribution_at_every_token(browser: 
 def test_switching_the_model_keeps_prompt_and_settings(browser: Browser, server: Running) -> None:
     browser.open("write", model="ngram", prompt=PROMPT, temperature=1.2, seed=9)
     press(browser, "continue")
-    browser.click(".chip label", "lstm")
+    browser.click(".chip input[value=lstm]")
     browser.settle()
     assert browser.run("return document.querySelector('nw-page-write textarea').value") == PROMPT
-    assert {"temperature=1.2", "seed=9", "model=lstm"} <= set(browser.fragment.replace("?", "&").split("&"))
+    expected = {"temperature=1.2", "seed=9", "model=lstm"}
+    browser.wait_for(lambda: expected <= set(browser.fragment.replace("?", "&").split("&")))
     assert browser.count(".branch") == 1
     assert bodies(browser, "/api/distribution")[-1]["model"] == "lstm"
 

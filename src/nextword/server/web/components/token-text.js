@@ -62,7 +62,7 @@ class TokenText extends HTMLElement {
 
   #element(token, at) {
     const bits = token.nats / Math.LN2;
-    const text = token.isEnd ? "∎" : token.text || "·";
+    const text = token.isEnd ? "∎" : token.text.replaceAll("\n", "↵\n") || "·";
     const name = `${token.isEnd ? t("write.end-token") : token.text ? visible(token.text) : t("write.part-token")}, ${percent(Math.exp(-token.nats))}, ${fixed(bits, 1)} ${t("write.bits")}${token.isChosen ? `, ${t("write.chosen-token")}` : ""}`;
     const color = this.#isColored && !token.isChosen ? ` surprisal-${stepOf(bits)}` : "";
     return h("span", { class: `token${color}${token.isChosen ? " by-hand" : ""}${token.text ? "" : " bare"}`, role: "button", tabindex: at === 0 && !this.body.children.length ? "0" : "-1", "aria-pressed": "false", "aria-label": name, title: name, dataset: { at } }, text);
