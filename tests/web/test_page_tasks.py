@@ -137,8 +137,8 @@ def test_error_and_missing_fields_are_explained(browser: Browser) -> None:
 
 def test_markup_in_texts_and_labels_is_text(browser: Browser) -> None:
     hostile = "<img src=x onerror=alert(1)> שלום 中文 " + "W" * 300
-    for state in ({"model": "topics", "text": hostile}, {"model": "tags", "text": hostile}):
-        browser.open("tasks", **state)
+    for name in ("topics", "tags"):
+        browser.open("tasks", model=name, text=hostile)
         assert browser.count("main img") == 0
         browser.set_size(360)
         assert browser.run("return document.documentElement.scrollWidth") <= 360

@@ -11,6 +11,7 @@ from nextword.core.types import Beam, Stop
 from nextword.evaluation.seq2seq import max_target_length
 from nextword.lens import read_attention
 from nextword.lm.base import TextModel
+from nextword.lm.seq2seq import Seq2SeqLM
 from tests.support.browser import Browser
 from tests.support.running_server import run_server
 
@@ -21,6 +22,7 @@ SOURCES = ["the king of a land", "we have no bread"]
 def test_best_translations_and_their_scores_are_those_of_the_model(browser: Browser, models: Models) -> None:
     browser.open("translate", text="\n".join(SOURCES), width=3)
     lm = models("seq2seq")
+    assert isinstance(lm, Seq2SeqLM)
     stop = Stop(max_target_length(lm, SOURCES))
     best = [candidate for row in lm.n_best_many(SOURCES, Beam(3), stop, 3) for candidate in row]
     assert browser.texts("button.candidate .to") == [" ".join(candidate.text.split()) for candidate in best]
