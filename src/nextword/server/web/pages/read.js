@@ -256,7 +256,8 @@ export default class ReadPage extends Page {
     this.heats.classList.toggle("columns", show === "side");
     this.classList.toggle("beside", show === "side");
     keep(this.heats, isEmpty ? [h("p", { class: "note" }, this.t("empty"))] : views.map((view) => this.#section(view)));
-    const best = readings.filter((each) => each.isComplete && !each.isPseudo && each.isLossless && each.source === null).map((each) => ({ id: each.model.id, bits: each.totals.bitsPerByte })).sort((a, b) => a.bits - b.bits);
+    const rivals = readings.filter((each) => !each.isPseudo && each.isLossless && each.source === null && !each.error);
+    const best = rivals.every((each) => each.isComplete) ? rivals.map((each) => ({ id: each.model.id, bits: each.totals.bitsPerByte })).sort((a, b) => a.bits - b.bits) : [];
     const table = totalsTable(readings);
     put(this.totals, views[0]?.table ?? null, table && [h("h2", {}, this.t("totals")), best.length > 1 ? h("p", { class: "verdict" }, this.t("best", { model: best[0].id, bits: fixed(best[0].bits, 3) })) : null, table]);
     this.drawDetail();
