@@ -3,7 +3,7 @@
 
 import { h, put, svg } from "../core/dom.js";
 
-const [TOP, LABELS, AXIS, LEFT, RIGHT, HEIGHT] = [18, 96, 52, 12, 28, 260];
+const [TOP, LABELS, AXIS, LEFT, RIGHT, HEIGHT] = [18, 96, 52, 40, 28, 260];
 const STEP = { least: 15, most: 46 }; // pixels per token
 const SUPERSCRIPTS = "⁰¹²³⁴⁵⁶⁷⁸⁹";
 const DASHES = ["", "7 4", "2 4", "10 3 2 3"];

@@ -85,9 +85,7 @@ export default class GradientView {
     this.layers.show({ label: page.t("layer"), options: traces[0].layers.map(({ layer }) => ({ value: String(layer), label: page.t("layer-n", { layer }) })), value: String(this.#layerOf(traces[0]).layer) });
     this.series = traces.flatMap((trace, i) => this.#seriesOf(trace, i));
     this.names = [...labelsOf(traces[0].text, traces[0].tokens), visible(traces[0].targets.at(-1).text.trim() || traces[0].targets.at(-1).text)];
-    let least = 1;
-    for (const { norms } of this.series) for (const [step, row] of norms.entries()) for (let i = 0; i < step; i += 1) if (row[i] > 0) least = Math.min(least, row[i] / row[step]);
-    this.chart.show({ words: [...this.names.slice(0, -1), `${this.names.at(-1)}?`], lowest: Math.max(LOWEST, Math.min(-1, Math.floor(Math.log10(least)))), linesAt: (step) => this.#linesAt(step), label: page.t("chart-handle"), width: page.width });
+    this.chart.show({ words: [...this.names.slice(0, -1), `${this.names.at(-1)}?`], lowest: Math.max(LOWEST, Math.min(-1, Math.floor(Math.log10(this.#leastShare())))), linesAt: (step) => this.#linesAt(step), label: page.t("chart-handle"), width: page.width });
     const swatch = (own) => h("span", { class: "line-key" }, h("i", { class: `c${own.color % 8}${own.isFaint ? " faint" : ""}`, "aria-hidden": "true" }), own.name);
     put(this.legend, h("span", { class: "unit" }, page.t("chart-axes")), this.series.map(swatch));
     this.#buildCards();
@@ -108,10 +106,22 @@ export default class GradientView {
     return series;
   }
 
+  /** The smallest share that any curve has at any place of the word: the scale stays while the word moves. */
+  #leastShare() {
+    let least = 1;
+    for (const { norms } of this.series) {
+      for (const [step, row] of norms.entries()) {
+        for (let i = 0; i < step; i += 1) if (row[i] > 0) least = Math.min(least, row[i] / row[step]);
+      }
+    }
+    return least;
+  }
+
   /** The step of a model whose prediction is the word after a step of the first model. */
   #stepIn(trace, step) {
     const [main] = this.traces;
-    if (trace.tokens === main.tokens || step >= main.targets.length - 1) return trace === main || step < main.targets.length - 1 ? Math.min(step, trace.targets.length - 1) : trace.targets.length - 1;
+    if (trace === main) return step;
+    if (step === main.targets.length - 1) return trace.targets.length - 1; // the word after the text
     const byte = main.tokens[step + 1].start;
     return Math.max(0, trace.tokens.findIndex((token) => token.end > byte && token.end > token.start) - 1);
   }
@@ -119,7 +129,7 @@ export default class GradientView {
   #linesAt(step) {
     const [main] = this.traces;
     return this.series.map((own) => {
-      const at = own.trace === this.traces[0] ? step : this.#stepIn(own.trace, step);
+      const at = this.#stepIn(own.trace, step);
       const norms = own.norms[at];
       const place = (i) => (own.trace === main || own.trace.tokens[i].end === 0 ? i : stepAt(main.tokens, own.trace.tokens[i].end));
       const points = Array.from({ length: at + 1 }, (_, i) => [place(i), norms[i] / norms[at]]).filter(([, share]) => share > 0);
