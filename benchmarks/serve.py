@@ -38,7 +38,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -384,27 +384,23 @@ def measure_typing(is_rehearsal: bool, rounds: int, runs: Sequence[Path]) -> Non
         for run in runs:
             model = nextword.load(run, device="cpu")
             engine = Engine(model)
+            times: dict[str, list[list[float]]] = {"over HTTP": [], "engine alone": []}
+            cpu = []
+
+            def ask_engine(text: str, engine: Engine = engine) -> None:
+                engine.next(text).result()
+
             with serve([run]) as server:
-                connection = server.connect()
-
-                def ask_server(text: str, connection: http.client.HTTPConnection = connection) -> Any:
-                    return ask(connection, "/api/next", {"text": text})
-
-                def ask_engine(text: str, engine: Engine = engine) -> Any:
-                    return engine.next(text).result()
-
-                ways: dict[str, Callable[[str], object]] = {"over HTTP": ask_server, "engine alone": ask_engine}
-                times: dict[str, list[list[float]]] = {name: [] for name in ways}
-                cpu = []
-                for ask_next in ways.values():
-                    ask_next(TEXT)
-                for _ in range(rounds):
-                    for name, ask_next in ways.items():
+                for round in range(rounds + 1):
+                    with closing(server.connect()) as connection:
                         used = server.cpu_seconds()
-                        times[name].append(type_text(ask_next))
-                        if ask_next is ask_server:
-                            cpu.append((server.cpu_seconds() - used) / len(TEXT))
-                connection.close()
+                        over_http = type_text(lambda text: ask(connection, "/api/next", {"text": text}))
+                    used = server.cpu_seconds() - used
+                    alone = type_text(ask_engine)
+                    if round:  # the first one fills the caches
+                        times["over HTTP"].append(over_http)
+                        times["engine alone"].append(alone)
+                        cpu.append(used / len(TEXT))
             engine.close()
             for name, of_rounds in times.items():
                 median = 1e3 * statistics.median(statistics.median(own) for own in of_rounds)
