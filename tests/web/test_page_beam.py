@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def test_table_can_be_changed_and_shared(browser: Browser) -> None:
 
 @pytest.mark.parametrize("name", ["gpt2", "ngram", "seq2seq"])
 def test_tree_of_a_model_is_that_of_the_lens(browser: Browser, models: Models, name: str) -> None:
-    browser.open("beam", **{"from": "model"}, model=name, prompt=PROMPT, width=3, steps=4)
+    browser.open("beam", kind="model", model=name, prompt=PROMPT, width=3, steps=4)
     tree = lens.trace_beam(models(name), PROMPT, Beam(3), Stop(4))
     for state in ("kept", "pruned", "complete", "open"):
         assert len(words(browser, state)) == sum(node.state == state for node in tree.nodes)
@@ -89,13 +90,13 @@ def test_tree_of_a_model_is_that_of_the_lens(browser: Browser, models: Models, n
 
 def test_error_of_the_server_is_shown(browser: Browser) -> None:
     browser.expect_console_errors("status of 400")
-    browser.open("beam", **{"from": "model"}, model="seq2seq", prompt="x" * 10, steps=20, penalty=99)
+    browser.open("beam", kind="model", model="seq2seq", prompt="x" * 10, steps=20, penalty=99)
     browser.wait_for("document.querySelector('.notice.error') !== null")
     assert "length_penalty" in browser.texts(".notice.error")[0]
 
 
-@pytest.mark.parametrize("state", [{}, {"from": "model", "model": "gpt2", "prompt": PROMPT, "steps": 3}], ids=str)
-def test_saved_page_shows_the_same(browser: Browser, state: dict[str, object]) -> None:
+@pytest.mark.parametrize("state", [{}, {"kind": "model", "model": "gpt2", "prompt": PROMPT, "steps": 3}], ids=str)
+def test_saved_page_shows_the_same(browser: Browser, state: dict[str, Any]) -> None:
     browser.open("beam", **state)
     shown = browser.texts(".beam-result td"), browser.texts(WORDS)
     path = browser.save_html()

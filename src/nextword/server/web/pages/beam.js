@@ -19,19 +19,19 @@ const SOURCES = ["And the LORD said unto Moses,", "Thou shalt not steal.", "Bles
 
 export default class BeamPage extends Page {
   static need = "write";
-  static defaults = { from: "table", model: "", prompt: EXAMPLES[0], width: 2, steps: 5, penalty: 0, step: -1, table: [] };
+  static defaults = { kind: "table", model: "", prompt: EXAMPLES[0], width: 2, steps: 5, penalty: 0, step: -1, table: [] };
 
   #search = null; // {nodes, candidates, greedy, start}
 
   build() {
     const later = debounce(PAUSE, () => this.refresh());
     const slider = (key, values, write) => {
-      const own = h("nw-slider", { onslide: (event) => (this.set({ [key]: event.detail, step: -1 }, { quiet: true }), this.state.from === "table" ? this.refresh() : later()) });
+      const own = h("nw-slider", { onslide: (event) => (this.set({ [key]: event.detail, step: -1 }, { quiet: true }), this.state.kind === "table" ? this.refresh() : later()) });
       own.show({ label: this.t(key), values, value: this.state[key], write, help: this.t(`${key}-help`) });
       return own;
     };
     const id = newId("prompt");
-    this.source = h("nw-choice", { onpick: (event) => this.set({ from: event.detail, step: -1 }) });
+    this.source = h("nw-choice", { onpick: (event) => this.set({ kind: event.detail, step: -1 }) });
     this.picker = h("nw-model-picker", { onpick: (event) => this.set({ model: event.detail[0], step: -1 }) });
     this.field = h("textarea", { id, dir: "auto", rows: 2, spellcheck: "false", oninput: () => (this.set({ prompt: this.field.value, step: -1 }, { quiet: true }), later()) });
     this.field.value = this.state.prompt;
@@ -48,9 +48,9 @@ export default class BeamPage extends Page {
   }
 
   async update(signal) {
-    const isTable = this.state.from === "table";
+    const isTable = this.state.kind === "table";
     const options = ["table", "model"].map((value) => ({ value, label: this.t(`source-${value}`) }));
-    this.source.show({ label: this.t("source"), options, value: this.state.from });
+    this.source.show({ label: this.t("source"), options, value: this.state.kind });
     this.tablePart.hidden = !isTable;
     this.modelPart.hidden = isTable;
     this.#search = isTable ? this.#searchTable() : await this.#searchModel(signal);
@@ -58,7 +58,7 @@ export default class BeamPage extends Page {
   }
 
   requests() {
-    if (this.state.from === "table" || !this.chosenOne()) return [];
+    if (this.state.kind === "table" || !this.chosenOne()) return [];
     const { prompt, width, steps, penalty } = this.state;
     const { id } = this.chosenOne();
     return [{
