@@ -220,6 +220,7 @@ def test_choose_finds_the_right_candidate(server: Running, models: Models) -> No
 def test_embed_gives_vectors_of_texts_and_words(server: Running, models: Models) -> None:
     answer = server.post("/m/bert/api/embed", {"texts": [TEXT], "layer": "mean", "pool": "first"})
     close(answer["vectors"], models("bert").embed([TEXT], "mean", "first").tolist())
+    assert answer["layers"] == len(models("bert").network.widths)
     words = server.post("/m/gpt2/api/embed", {"texts": [TEXT], "words": True})["texts"][0]
     expected = models("gpt2").embed_words([TEXT])[0]
     close((words["words"], words["vectors"]), (expected.words, expected.vectors.tolist()))

@@ -25,6 +25,7 @@ test("ticks of a logarithmic axis are the densest that fit", () => {
 test("ticks of time are round seconds, minutes and hours", () => {
   assert.deepEqual(timeTicks(0, 240, 6).map(timeLabel), ["0", "1 min", "2 min", "3 min", "4 min"]);
   assert.deepEqual(timeTicks(0, 3, 6).map(timeLabel), ["0", "0.5 s", "1 s", "1.5 s", "2 s", "2.5 s", "3 s"]);
+  assert.deepEqual([5.25, 70, 119.9, 140, 200, 3599.6].map(timeLabel), ["5.25 s", "70 s", "120 s", "2:20 min", "3:20 min", "60 min"]);
   assert.deepEqual(timeTicks(0, 20000, 6).map(timeLabel), ["0", "1 h", "2 h", "3 h", "4 h", "5 h"]);
 });
 

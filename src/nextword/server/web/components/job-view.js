@@ -208,7 +208,7 @@ function linkTo(page, state) {
 }
 
 function activityOf(job) {
-  const known = ["reading", "tokenizer", "training", "evaluating", "sizing", "scoring"];
+  const known = ["preparing", "reading", "tokenizer", "training", "evaluating", "sizing", "scoring"];
   return known.find((each) => (job.activity ?? "").startsWith(each)) ?? "starting";
 }
 

@@ -27,7 +27,7 @@ class Leaderboard extends HTMLElement {
     put(
       this,
       h("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": s("leaderboard") }, h("table", { class: "leaderboard" }, h("caption", {}, s("leaderboard")), h("thead", {}, h("tr", {}, head)), h("tbody", {}, rows, waiting))),
-      others.length ? h("div", { class: "unranked" }, h("h3", {}, s("unranked")), h("ul", {}, others.map((row) => h("li", {}, h("strong", {}, row.name), `: ${fixed(row.bits_per_byte, 3)} ${t("bits-per-byte")}. `, whyUnranked(row))))) : null,
+      others.length ? h("div", { class: "unranked" }, h("h3", {}, s("unranked")), h("ul", {}, others.map((row) => h("li", {}, h("strong", {}, row.name), Number.isFinite(row.bits_per_byte) ? `: ${fixed(row.bits_per_byte, 3)} ${t("bits-per-byte")}. ` : ": ", whyUnranked(row))))) : null,
     );
   }
 

@@ -125,7 +125,7 @@ class TrainingForm extends HTMLElement {
   #minutes(isCompare) {
     const recipe = this.#recipe(this.choice.recipe);
     const usual = isCompare ? (this.offer.demo?.minutes ?? 4) : (recipe?.minutes ?? 3);
-    const input = h("input", { type: "number", min: 0.1, max: this.offer.limits.minutes, step: "any", required: true, oninput: () => (this.choice.minutes = Number(input.value)) });
+    const input = h("input", { type: "number", min: 0.01, max: this.offer.limits.minutes, step: "any", required: true, oninput: () => (this.choice.minutes = Number(input.value)) });
     input.value = this.choice.minutes || brief(usual);
     const isCounted = !isCompare && recipe && !recipe.has_budget;
     input.disabled = isCounted;

@@ -63,11 +63,12 @@ export function timeTicks(low, high, most = 6) {
   return multiples(low, high, step);
 }
 
-/** A tick of a time axis: 0, 30 s, 2 min, 4 h. */
+/** A tick of a time axis: 0, 30 s, 2 min, 3:20 min, 4 h. */
 export function timeLabel(seconds) {
   if (seconds === 0) return "0";
-  if (seconds < 60) return `${Number(seconds.toPrecision(3))} s`;
-  if (seconds < 3600) return `${Number((seconds / 60).toPrecision(3))} min`;
+  if (seconds < 60 || (seconds < 120 && seconds !== 60)) return `${Number(seconds.toPrecision(3))} s`;
+  const rest = Math.round(seconds % 60);
+  if (seconds < 3600) return rest % 60 ? `${Math.floor(seconds / 60)}:${String(rest).padStart(2, "0")} min` : `${Math.round(seconds / 60)} min`;
   return `${Number((seconds / 3600).toPrecision(3))} h`;
 }
 

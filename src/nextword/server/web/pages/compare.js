@@ -200,9 +200,9 @@ export default class ComparePage extends Page {
     const bits = (row) => row.score.bits_per_byte ?? Infinity;
     const ranked = rows.filter((row) => row.score && isRanked(row.score)).sort((a, b) => bits(a) - bits(b));
     const others = rows.filter((row) => row.score && !isRanked(row.score));
-    const most = Math.max(...ranked.map(bits).filter(Number.isFinite), 1e-9);
+    const most = Math.max(...ranked.map(bits).filter(Number.isFinite), ...(ranked.length ? [1e-9] : others.map((row) => row.score.bits_per_byte ?? 0)), 1e-9);
     const line = ({ model, score }, rank) =>
-      h("li", { dataset: { model: model.id } }, h("span", { class: "rank" }, rank ?? ""), h("span", { class: "who-name" }, key(model.index), model.id), h("span", { class: "bar", "aria-hidden": "true" }, h("i", { class: `c${model.index % 8}`, style: { width: `${Math.min(100, (100 * Math.min(bits({ score }), most)) / most)}%` } })), h("span", { class: "number" }, h("b", {}, fixed(score.bits_per_byte, 3)), h("small", {}, `${this.t("word-perplexity")} ${perplexity(score.word_perplexity)}`)));
+      h("li", { dataset: { model: model.id } }, h("span", { class: "rank" }, rank ?? ""), h("span", { class: "who-name" }, key(model.index), model.id), h("span", { class: "bar", "aria-hidden": "true" }, Number.isFinite(score.bits_per_byte) ? h("i", { class: `c${model.index % 8}`, style: { width: `${Math.min(100, (100 * score.bits_per_byte) / most)}%` } }) : null), h("span", { class: "number" }, h("b", {}, score.lossless === false ? "–" : fixed(score.bits_per_byte, 3)), h("small", {}, `${this.t("word-perplexity")} ${perplexity(score.word_perplexity)}`)));
     const size = byteLength(text);
     put(
       this.bars,

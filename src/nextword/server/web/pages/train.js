@@ -11,6 +11,7 @@ import "../components/job-view.js";
 import "../components/training-form.js";
 
 const LOOK_MS = 4000; // between two looks at the list while something runs
+const IDLE_MS = 20_000; // … and while nothing does: another page may start something
 
 export default class TrainPage extends Page {
   static defaults = { job: "", kind: "compare", data: "", recipe: "", models: [], minutes: 0, prompt: "" };
@@ -104,19 +105,17 @@ export default class TrainPage extends Page {
     return format("train", { job: job.id }, TrainPage.defaults).fragment;
   }
 
-  /** While something runs or waits, the list changes by itself. */
+  /** The list changes by itself, and what was resumed elsewhere is followed again. */
   #lookAgain() {
     clearTimeout(this.#timer);
-    if (isSaved || !this.isConnected || this.#jobs.every(isEnded)) return;
-    this.#timer = setTimeout(async () => {
-      try {
-        this.#jobs = (await get("/api/jobs")).jobs;
-        this.#showList();
-      } catch {
-        // the view says that the server is gone
-      }
-      this.#lookAgain();
-    }, LOOK_MS);
+    if (isSaved || !this.isConnected) return;
+    this.#timer = setTimeout(
+      async () => {
+        if (!document.hidden) await this.#refreshList();
+        this.#lookAgain();
+      },
+      this.#jobs.every(isEnded) ? IDLE_MS : LOOK_MS,
+    );
   }
 
   #leave() {
@@ -131,7 +130,8 @@ export default class TrainPage extends Page {
     if (this.#following?.id === id) return;
     this.#leave();
     const controller = new AbortController();
-    this.#following = { id, controller };
+    const following = { id, controller, isOver: false };
+    this.#following = following;
     this.#showList();
     const onJob = (job, event) => {
       if (controller.signal.aborted) return;
@@ -145,11 +145,13 @@ export default class TrainPage extends Page {
       });
     };
     const onLost = () => put(this.lost, h("div", { class: "notice" }, h("span", { class: "spinner", "aria-hidden": "true" }), this.t("lost")));
-    follow(id, { signal: controller.signal, onJob, onLost }).catch((error) => {
-      if (controller.signal.aborted) return;
-      put(this.lost, h("div", { class: "notice error", role: "alert" }, error.code === "saved" ? t("error:saved") : error.message));
-      this.watched.hidden = false;
-    });
+    follow(id, { signal: controller.signal, onJob, onLost })
+      .catch((error) => {
+        if (controller.signal.aborted) return;
+        put(this.lost, h("div", { class: "notice error", role: "alert" }, error.code === "saved" ? t("error:saved") : error.message));
+        this.watched.hidden = false;
+      })
+      .finally(() => (following.isOver = true));
   }
 
   async #refreshList() {
@@ -158,9 +160,13 @@ export default class TrainPage extends Page {
       this.#jobs = (await get("/api/jobs")).jobs;
       this.#showHero();
       this.#showList();
-      this.#lookAgain();
+      const shown = this.#following?.isOver ? this.#jobs.find((job) => job.id === this.#following.id) : null;
+      if (shown && !isEnded(shown)) {
+        this.#leave();
+        this.#follow(shown.id);
+      }
     } catch {
-      // shown elsewhere
+      // the view says that the server is gone
     }
   }
 
