@@ -96,11 +96,11 @@ def compare(
             error_console.print(f"[bold red]error[/]: {error}", soft_wrap=True)
         raise typer.Exit(1)
     if not json and not quiet:
-        _print_example_commands(done[0], result.comparison)
+        _print_example_commands(done[0], result.comparison, str(result.path))
 
 
-def _print_example_commands(best: Mapping[str, Any], comparison: Mapping[str, Any]) -> None:
-    """Commands to use the best model."""
+def _print_example_commands(best: Mapping[str, Any], comparison: Mapping[str, Any], folder: str) -> None:
+    """Commands to use the best model, and to see all of them."""
     from nextword.data.segmentation import opening_words
 
     run, can = best["run"], best.get("can", ())
@@ -117,4 +117,5 @@ def _print_example_commands(best: Mapping[str, Any], comparison: Mapping[str, An
             commands = fill + ([f"embed {run} my.txt --out vectors.npy"] if "embed" in can else [])
         commands = [*commands, f"evaluate {run} --data my.txt"]
     lines = [f"\nTry {best['name']}:", *(f"  nextword {command}" for command in commands)]
+    lines += ["See all of them think, side by side in a browser:", f"  nextword serve {folder}"]
     console.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)  # unwrapped, to be copied
