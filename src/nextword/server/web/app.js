@@ -165,8 +165,3 @@ function showFailure(error, again) {
   put(frame.main, h("div", { class: "page" }, notice));
   notice.fail(error, again);
 }
-
-/** Pages that start a training or stop one change the list of models. */
-window.addEventListener("nextword:models", async () => {
-  await loadModels();
-});

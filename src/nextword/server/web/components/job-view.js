@@ -7,7 +7,7 @@ import { h, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
 import { isActive, isEnded, progressOf } from "../core/jobs.js";
 import { findModel } from "../core/models.js";
-import { count, duration, fixed } from "../core/numbers.js";
+import { count, duration, fixed, percent } from "../core/numbers.js";
 import { visible } from "../core/text.js";
 import { key } from "./marks.js";
 import "./line-chart.js";
@@ -43,11 +43,11 @@ class JobView extends HTMLElement {
     this.parts = { head: h("div", { class: "job-head" }), status: h("p", { class: "job-status", role: "status" }), bar: h("progress", { max: 1, value: 0, "aria-label": s("progress") }), messages: h("div", {}), runs: h("ul", { class: "runs" }), curves: h("section", {}), pick: h("div", {}), main: chart(), norm: chart(), speed: chart(), rate: chart(), samples: h("ol", { class: "samples", reversed: true }), next: h("section", { class: "next-steps" }) };
     const { parts } = this;
     this.none = h("p", { class: "note" }, s("no-samples"));
-    put(parts.curves, h("h3", {}, s("curve")), h("p", { class: "note" }, s(job.kind === "compare" ? "curve-help-compare" : "curve-help")), parts.pick, parts.main);
+    put(parts.curves, h("h3", {}, s("curve")), (this.help = h("p", { class: "note" })), parts.pick, parts.main);
     const small = (name) => h("div", {}, h("h3", {}, s(name)), h("p", { class: "note" }, s(`${name}-help`)), parts[name]);
     const samples = h("section", {}, h("h3", {}, s("samples")), h("p", { class: "note" }, s("samples-help")), this.none, h("div", { class: "samples-box", tabindex: "0", role: "region", "aria-label": s("samples") }, parts.samples));
     this.more = h("details", { class: "more curves", open: window.innerWidth > 860, ontoggle: () => this.job && this.#showCurves(this.job) }, h("summary", {}, s("more-curves")), h("div", { class: "trio" }, small("norm"), small("speed"), small("rate")));
-    put(this, parts.head, parts.bar, parts.status, parts.messages, job.kind === "compare" || job.runs.length > 1 ? parts.runs : null, parts.next, parts.curves, samples, this.more);
+    put(this, parts.head, parts.bar, parts.status, parts.messages, parts.runs, parts.next, parts.curves, samples, this.more);
   }
 
   #showHead(job) {
@@ -80,7 +80,7 @@ class JobView extends HTMLElement {
   #showRuns(job) {
     job.runs.forEach((run, mark) => {
       const status = run.status === "sizing" && run.name !== job.current ? "waiting" : run.status; // sized, but not begun
-      const signature = [status, run.result?.bits_per_byte, run.served, run.error].join();
+      const signature = [status, run.result?.bits_per_byte, run.served, findModel(run.served)?.id, run.error].join();
       let card = this.#cards.get(run.name);
       if (card?.dataset.signature !== signature) {
         const fresh = this.#card(run, mark, status);
@@ -97,7 +97,7 @@ class JobView extends HTMLElement {
   #card(run, mark, status) {
     const score = run.result?.bits_per_byte;
     const isDone = status === "done";
-    const seconds = run.result?.seconds ?? run.steps.at(-1)?.seconds;
+    const seconds = run.steps.at(-1)?.seconds ?? run.result?.seconds;
     return h(
       "li",
       { class: `run ${status}` },
@@ -106,7 +106,7 @@ class JobView extends HTMLElement {
       ["training", "sizing", "scoring"].includes(status) ? h("progress", { max: 1, value: 0, "aria-label": `${run.name}: ${s("progress")}` }) : null,
       isDone ? h("p", { class: "note" }, [run.result?.parameters ?? run.begin?.parameters ? `${count(run.result?.parameters ?? run.begin.parameters)} ${t("parameters")}` : "", Number.isFinite(seconds) ? duration(seconds) : ""].filter(Boolean).join(" · ")) : null,
       run.error ? h("p", { class: "note" }, run.error) : null,
-      run.served && !isSaved ? h("p", {}, h("a", { href: linkTo("type", { models: [run.served] }) }, s("try-it"))) : null,
+      run.served && !isSaved ? h("p", {}, h("a", { href: linkTo(pagesFor([run.served])[0] ?? "type", { models: [run.served], model: run.served }) }, s("try-it"))) : null,
     );
   }
 
@@ -117,6 +117,7 @@ class JobView extends HTMLElement {
     const train = (run) => run.steps.map((step) => ({ x: step.seconds, y: inBits ? step.train_bits_per_byte : step.loss }));
     const valid = (run) => run.validations.map((point) => ({ x: point.seconds, y: inBits ? point.valid_bits_per_byte : point.valid }));
     const write = (value) => fixed(value, value < 10 ? 2 : 1);
+    put(this.help, s(inBits ? (job.kind === "compare" ? "curve-help-compare" : "curve-help") : "curve-help-nats"));
     let series;
     if (job.kind === "compare") {
       this.#showPick();
@@ -133,8 +134,8 @@ class JobView extends HTMLElement {
     parts.main.show({ series, x: { label: s("time"), ...AXIS }, y: { label: unit, write, log: isSteep }, title: s("curve"), height: window.innerWidth < 640 ? 260 : 340 });
     this.more.hidden = !drawn.length;
     if (!this.more.open) return;
-    const each = (field) => job.runs.map((run, mark) => ({ name: job.kind === "compare" ? run.name : s(field.name), mark, isSoft: true, points: run.steps.map((step) => ({ x: step.seconds, y: step[field.key] })) }));
-    const small = (name, from, axis) => parts[name].show({ series: each({ name, key: from }), x: { label: s("time"), ...AXIS }, y: axis, title: s(name), height: 220 });
+    const each = (field) => job.runs.map((run, mark) => ({ name: run.name, mark, isSoft: true, points: run.steps.map((step) => ({ x: step.seconds, y: step[field] })) }));
+    const small = (name, field, axis) => parts[name].show({ series: each(field), x: { label: s("time"), ...AXIS }, y: axis, title: s(name), height: 220 });
     small("norm", "norm", { label: s("norm-axis"), log: true, write: short });
     small("speed", "tokens_per_second", { label: s("speed-axis"), write: (value) => (value >= 1000 ? `${Number((value / 1000).toPrecision(3))} k` : String(Number(value.toPrecision(3)))) });
     small("rate", "rate", { label: s("rate-axis"), write: short });
@@ -169,11 +170,13 @@ class JobView extends HTMLElement {
   #sample(job, run, mark, sample) {
     const at = run.validations.findLast?.((point) => point.step <= sample.step) ?? run.steps.findLast?.((point) => point.step <= sample.step);
     const bits = at?.valid_bits_per_byte ?? at?.train_bits_per_byte;
-    const facts = [job.kind === "compare" ? run.name : null, duration(sample.seconds), s("step-n", { n: count(sample.step) }), Number.isFinite(bits) ? `${fixed(bits, 2)} ${t("bits-per-byte")}` : null].filter(Boolean).join(" · ");
+    const nats = at?.valid ?? at?.loss;
+    const loss = Number.isFinite(bits) ? `${fixed(bits, 2)} ${t("bits-per-byte")}` : Number.isFinite(nats) ? `${fixed(nats, 2)} ${s("nats")}` : null;
+    const facts = [job.kind === "compare" ? run.name : null, duration(sample.seconds), s("step-n", { n: count(sample.step) }), loss].filter(Boolean).join(" · ");
     let text;
     if (sample.kind === "blank") {
       const [before, after] = sample.prompt.split("___", 2);
-      text = [h("p", { class: "text", dir: "auto" }, before, h("mark", {}, visible(sample.text)), after ?? ""), h("p", { class: "note" }, (sample.guesses ?? []).map((guess) => `${visible(guess.text)} ${(100 * guess.p).toFixed(0)} %`).join(" · "))];
+      text = [h("p", { class: "text", dir: "auto" }, before, h("mark", {}, visible(sample.text)), after ?? ""), h("p", { class: "note" }, (sample.guesses ?? []).map((guess) => `${visible(guess.text)} ${percent(guess.p)}`).join(" · "))];
     } else if (sample.kind === "translation") {
       text = [h("p", { class: "note", dir: "auto" }, sample.prompt), h("p", { class: "text", dir: "auto" }, sample.text || "∅"), sample.reference ? h("p", { class: "note", dir: "auto" }, `${s("reference")} ${sample.reference}`) : null];
     } else {
@@ -186,7 +189,7 @@ class JobView extends HTMLElement {
   #showNext(job) {
     const served = job.served ?? [];
     const isReady = isEnded(job) && served.length > 0;
-    const signature = `${isReady}/${served.join()}/${job.comparison}`;
+    const signature = `${isReady}/${served.filter(findModel).join()}/${job.comparison}`;
     if (this.parts.next.dataset.signature === signature) return;
     this.parts.next.dataset.signature = signature;
     this.parts.next.hidden = !isReady || isSaved;
@@ -213,7 +216,7 @@ function activityOf(job) {
 }
 
 function short(value) {
-  return value >= 0.001 || value === 0 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("e-", "e−");
+  return value >= 0.0001 || value === 0 ? String(Number(value.toPrecision(3))) : value.toExponential(1).replace("e-", "e−");
 }
 
 customElements.define("nw-job", JobView);

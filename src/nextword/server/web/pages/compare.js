@@ -6,7 +6,7 @@ import { quotePython, quoteShell } from "../core/commands.js";
 import { h, newId, put } from "../core/dom.js";
 import { currentLanguage } from "../core/i18n.js";
 import { Latest } from "../core/latest.js";
-import { allModels, findModel } from "../core/models.js";
+import { allModels, findModel, loadModels } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 import { Page } from "../core/page.js";
 import { byteLength } from "../core/text.js";
@@ -96,7 +96,7 @@ export default class ComparePage extends Page {
     try {
       const before = this.#report.models.length;
       this.#report = await get(`/api/comparisons/${encodeURIComponent(name)}`);
-      if (this.#report.models.length > before) window.dispatchEvent(new CustomEvent("nextword:models"));
+      if (this.#report.models.length > before) await loadModels();
       this.#drawReport();
     } catch {
       // it comes back, or the page says so at the next request

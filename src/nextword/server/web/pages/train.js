@@ -6,6 +6,7 @@ import { quoteShell } from "../core/commands.js";
 import { h, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
 import { follow, isActive, isEnded } from "../core/jobs.js";
+import { loadModels } from "../core/models.js";
 import { Page } from "../core/page.js";
 import "../components/job-view.js";
 import "../components/training-form.js";
@@ -137,7 +138,7 @@ export default class TrainPage extends Page {
       if (controller.signal.aborted) return;
       put(this.lost);
       this.watched.hidden = false;
-      if (event?.event === "served") window.dispatchEvent(new CustomEvent("nextword:models"));
+      if (event?.event === "served") loadModels().then(() => this.view.job && this.view.show(this.view.job), () => {});
       if (event?.event === "state" || (!event && isEnded(job))) this.#refreshList();
       this.#frame ||= requestAnimationFrame(() => {
         this.#frame = 0;
@@ -207,7 +208,7 @@ export default class TrainPage extends Page {
       if (name === "remove") {
         if (!window.confirm(this.t("remove-sure"))) return;
         await remove(`/api/jobs/${id}?remove_run=true`, {});
-        window.dispatchEvent(new CustomEvent("nextword:models"));
+        await loadModels();
         this.#leave();
         this.watched.hidden = true;
         await this.set({ job: "" });
