@@ -129,6 +129,12 @@ def test_comparison_is_drawn_live_and_its_models_answer(trainer: Running, text: 
     assert str(trainer.service.jobs.folder) not in everything  # type: ignore[union-attr]
     assert "/tmp" not in everything
     get(trainer, "/api/comparisons/other", 404)
+    report = trainer.client.get("/api/comparisons/duel/report")
+    assert shown["has_report"]
+    assert report.headers["content-type"].startswith("text/html")
+    assert report.headers["content-security-policy"].startswith("sandbox allow-scripts; default-src 'none'")
+    assert "duel" in report.text or "A tale" in report.text
+    get(trainer, "/api/comparisons/other/report", 404)
     delete(trainer, f"/api/jobs/{job['id']}?remove_run=true")
     assert get(trainer, "/v1/models")["data"] == []
 

@@ -72,6 +72,7 @@ from nextword.training.train import build_network, build_tokenizer, train_events
 from nextword.training.trainer import Trainer
 
 FILE = "comparison.json"
+REPORT = "report.html"
 TRAINING_SHARE = 0.92  # of the budget; the rest is for choosing sizes and scoring
 MIN_PASSES = 0.8  # over the text that a size must manage, unless it is the smallest
 MANY_PASSES = 4.0  # from here on the recipe's `regularization` settings apply
@@ -245,7 +246,7 @@ def run_plan(
     comparison = plan.result(str(choose_device(device)))
     report = None
     if any(model["status"] == "done" for model in comparison["models"]):
-        report = plan.folder / "report.html"
+        report = plan.folder / REPORT
         report.write_text(render(comparison), encoding="utf-8")
     names = tuple(entry["name"] for entry in plan.entries)
     return ComparisonResult(plan.folder, comparison, report, names, len(ended) < len(plan.entries))

@@ -1,7 +1,7 @@
 """Routes of the page Train: texts, jobs and their events; and comparisons, which may still be running.
 
 Training is for the user of this machine: on other addresses than the loopback, and after --no-train, all routes but
-those of comparisons answer 403.
+those of comparisons answer 403, and so does the report of a comparison.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from __future__ import annotations
 import sys
 from contextlib import AsyncExitStack
 from functools import cache, partial
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Response
+from starlette.responses import HTMLResponse
 
+from nextword.comparison.compare import REPORT
 from nextword.core.errors import invalid
 from nextword.data.builtin import default_name
+from nextword.html.page import CONTENT_POLICY
 from nextword.models import abilities, model_class, title
 from nextword.objectives import trains_on_pairs
 from nextword.recipe import Recipe, load_recipe, recipe_names, short_authors
@@ -31,6 +35,7 @@ from nextword.server.service import Service
 SIZES = ("tiny", "small")
 MINUTES = {"tiny": 0.3, "small": 1.0}  # of recipes without a budget in minutes, about
 COMPARE_MINUTES = 4.0
+REPORT_POLICY = f"sandbox allow-scripts; {CONTENT_POLICY}"  # its script has an origin of its own, so it reads no answer
 
 Object = dict[str, Any]  # a JSON object
 router = APIRouter(prefix="/api", route_class=JsonRoute, tags=["training"])
@@ -256,16 +261,32 @@ async def show_comparison(service: ServiceOf, name: str) -> Response:
     return await reply(service, await service.in_thread(partial(_read_comparison, service), name))
 
 
-def _find_comparisons(service: Service) -> Object:
+@router.get("/comparisons/{name}/report", summary="The report of a comparison", response_class=HTMLResponse)
+async def show_report(service: ServiceOf, _: JobsOf, name: str) -> Response:
+    """The page that `nextword compare` writes at its end. It names folders of this machine, so it is for its user."""
+    file = _folder_of(service, name) / REPORT
+    if not file.is_file():
+        raise Refusal(404, f"The comparison {name[:80]} has no report yet. It is written at the end.", code="no_report")
+    page = await service.in_thread(Path.read_bytes, file)
+    return HTMLResponse(page, headers={"content-security-policy": REPORT_POLICY})
+
+
+def _find_comparisons(service: Service) -> dict[str, Path]:
     return find_comparisons(service.pool.folders, service.jobs.folders() if service.jobs else {})
 
 
-def _read_comparison(service: Service, name: str) -> Object:
+def _folder_of(service: Service, name: str) -> Path:
     folders = _find_comparisons(service)
     if name not in folders:
         known = ", ".join(folders) or "none yet"
         raise Refusal(404, f"There is no comparison {name[:80]!r}. There are: {known}.", code="no_comparison")
+    return folders[name]
+
+
+def _read_comparison(service: Service, name: str) -> Object:
+    folder = _folder_of(service, name)
     job = service.jobs.find_by_name(name) if service.jobs else None
-    shown = read_comparison(folders[name], service.pool.folders, job["data"]["name"] if job else "")
+    shown = read_comparison(folder, service.pool.folders, job["data"]["name"] if job else "")
     is_running = job is not None and job["state"] in ACTIVE
-    return {"name": name, "job": job["id"] if job else None, "is_running": is_running, **shown}
+    facts = {"name": name, "job": job["id"] if job else None, "is_running": is_running}
+    return facts | {"has_report": service.jobs is not None and (folder / REPORT).is_file(), **shown}

@@ -110,7 +110,8 @@ export default class ComparePage extends Page {
     const useServed = marks.length > 0 && marks.every((mark) => mark !== undefined); // the colors of the other pages
     const markOf = (row) => (useServed && report.models.find((each) => each.name === row.name)?.served ? findModel(report.models.find((each) => each.name === row.name).served).index : report.names.indexOf(row.name));
     this.#drawChoice(report);
-    put(this.headline, this.#headline(report));
+    const link = report.has_report && !isSaved && h("a", { href: `/api/comparisons/${encodeURIComponent(report.name)}/report`, target: "_blank", rel: "noopener" }, this.t("full-report"));
+    put(this.headline, this.#headline(report), link && " ", link);
     put(this.caveats, this.#limits(report));
     this.board.show(report, markOf);
     put(this.mixture, this.#mixture(report.mixture));
