@@ -1,6 +1,6 @@
 """Long computations in slices: between two of them, whoever runs the computation may do something else.
 
-    def score(texts):                                              with interruptible(serve_others, tokens=512):
+    def score(texts):                                              with interruptible(serve_others, lambda: 512):
         for batch in batches(texts, slice_tokens(8192)):               score(texts)
             …                                                      # serve_others() runs after every batch
             end_slice()
@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 class _Interruption(NamedTuple):
     function: Callable[[], None]
-    tokens: int  # of a slice
+    tokens: Callable[[], int]  # of a slice, from now on
 
 
 _interruption: ContextVar[_Interruption | None] = ContextVar("interruption", default=None)
@@ -29,7 +29,7 @@ _interruption: ContextVar[_Interruption | None] = ContextVar("interruption", def
 def slice_tokens(most: int) -> int:
     """How many tokens to compute at once: `most`, or fewer if the computation is to be interrupted often."""
     interruption = _interruption.get()
-    return most if interruption is None else min(most, interruption.tokens)
+    return most if interruption is None else min(most, interruption.tokens())
 
 
 def end_slice() -> None:
@@ -45,8 +45,8 @@ def end_slice() -> None:
 
 
 @contextmanager
-def interruptible(function: Callable[[], None], tokens: int) -> Iterator[None]:
-    """Within the block, call a function after each slice of a computation, which has at most about so many tokens."""
+def interruptible(function: Callable[[], None], tokens: Callable[[], int]) -> Iterator[None]:
+    """Within the block, call a function after each slice of a computation; a slice has about so many tokens at most."""
     token = _interruption.set(_Interruption(function, tokens))
     try:
         yield

@@ -129,9 +129,11 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
 
     def _read(self, last: Tensor, ids: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
         """log p of `ids` (B, T) after `last` (B,), chunk by chunk; then the last ids, not yet read, and the state."""
-        parts, size = [], self.network.chunk
-        for at in range(0, ids.shape[1], size):
+        parts, at = [], 0
+        while at < ids.shape[1]:
+            size = slice_tokens(self.network.chunk)
             chunk = torch.cat([last.unsqueeze(1), ids[:, at : at + size]], 1)
+            at += size
             lengths = torch.full((len(ids),), chunk.shape[1], device=ids.device)
             log_p, state = self.network.score(chunk, lengths, state)
             parts.append(log_p)
@@ -199,8 +201,9 @@ class CausalLM(GenerationMixin, BlankFillingMixin, EmbeddingMixin):
         first, state = self.network.start(1)
         row = torch.cat([first, torch.from_numpy(np.ascontiguousarray(ids)).to(first.device)])[:-1]
         unscored = len(row) - count  # these come first: nothing can be given to a network that reads backward
-        for at in range(0, len(row), self.network.chunk):
-            layers, state = self.network.hidden(Inputs(row[None, at : at + self.network.chunk]), state)
+        size = slice_tokens(self.network.chunk)
+        for at in range(0, len(row), size):
+            layers, state = self.network.hidden(Inputs(row[None, at : at + size]), state)
             skipped = max(0, unscored - at)
             if skipped < layers[-1].shape[1]:
                 yield [layer[0, skipped:] for layer in layers]

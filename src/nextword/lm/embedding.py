@@ -211,8 +211,9 @@ class EmbeddingMixin(TextModel):
             for row, i in enumerate(batch):
                 padded[row, : lengths[row]] = rows[i]
             first, state = self.network.start(len(batch))
-            for at in range(0, lengths[0], CHUNK):
-                chunk = torch.from_numpy(padded[:, at : at + CHUNK]).to(first.device)
+            size = slice_tokens(CHUNK)
+            for at in range(0, lengths[0], size):
+                chunk = torch.from_numpy(padded[:, at : at + size]).to(first.device)
                 layers, state = self.network.encode(Inputs(chunk), state)
                 column = at + np.arange(chunk.shape[1])
                 is_token = column < lengths[:, None]  # (B, T)

@@ -60,7 +60,9 @@ from nextword.server.requests import (
 
 CHUNK = 512  # tokens of prompts that are read between two steps, and at once
 SMALL = 8_000_000  # weights; a network with fewer computes in the engine's thread alone
-GPU_SLICE = 8192  # tokens of a call that a GPU computes at once; a CPU computes CHUNK
+GPU_SLICE = 8192  # tokens of a call that a GPU computes at once; a CPU computes CHUNK,
+SLICE_WEIGHTS = 8e9  # or, while texts are generated, so many tokens × weights: a tenth of a second on two cores,
+MIN_SLICE = 32  # but never fewer tokens
 MAX_ITEMS = 256  # of calls that are computed together
 NO_NESTED_CALLS = 2  # a call may interrupt another one, but not a third
 SCORED_ROWS = 64  # distributions over the vocabulary held at once while a prompt is scored
@@ -333,7 +335,7 @@ class Engine:
         self._open = 0  # requests and calls that are not over
         self._has_cancelled = False  # since the last turn
         # Of the thread alone
-        self._slice = CHUNK if model.device.type == "cpu" else GPU_SLICE  # tokens of a call between two turns
+        self._weights: int = sum(weight.numel() for weight in model.network.parameters())
         self._reading: tuple[_Reading, _Row | _Lookup] | None = None
         self._batches: list[_Batch] = []
         self._searches: list[_Search] = []
@@ -487,12 +489,8 @@ class Engine:
         # torch divides an operation among threads that wait for each other. For small networks that gains little, and
         # when something else needs the cores, such as another engine, each wait can take milliseconds.
         torch.get_num_threads()  # torch initializes the number for each thread, on the first occasion
-        with threadpool_limits(1 if self._is_small() else None, user_api="openmp"):
+        with threadpool_limits(1 if self._weights < SMALL else None, user_api="openmp"):
             self._serve()
-
-    def _is_small(self) -> bool:
-        weights: int = sum(weight.numel() for weight in self.model.network.parameters())
-        return weights < SMALL
 
     def _serve(self) -> None:
         while True:
@@ -549,12 +547,20 @@ class Engine:
         """
         with self._changed:
             cancelled = [call for call in self._calls if call.is_cancelled]
-            limit = self._slice if depth else None
+            limit = self._slice_tokens() if depth else None
             batch = self._take_items(limit)
         for call in cancelled:
             self._end_call(call)
         if batch:
             self._compute(batch, depth)
+
+    def _slice_tokens(self) -> int:
+        """How many tokens of a call are computed between two turns."""
+        if self.model.device.type != "cpu":
+            return GPU_SLICE
+        if not self._weights or not self._running():
+            return CHUNK
+        return max(MIN_SLICE, min(CHUNK, int(SLICE_WEIGHTS / self._weights)))
 
     def _take_items(self, limit: int | None) -> list[tuple[_Call, int]]:
         """Take the items to compute now, the first of them not larger than the limit. The calls have the lock.
@@ -567,10 +573,10 @@ class Engine:
             return []
         sharing = [first, *(call for call in calls if call is not first and call.function == first.function)]
         batch: list[tuple[_Call, int]] = []
-        tokens = 0
+        tokens, most = 0, self._slice_tokens()
         for call, i in _in_turn(sharing):
             tokens += call.sizes[i]
-            if batch and (tokens > self._slice or len(batch) == MAX_ITEMS):
+            if batch and (tokens > most or len(batch) == MAX_ITEMS):
                 break
             batch.append((call, i))
             call.taken = i + 1
@@ -584,7 +590,7 @@ class Engine:
         """Compute items of one or several calls with the same function. Calls that fail together are tried alone."""
         calls = list(dict.fromkeys(call for call, _ in batch))
         try:
-            with interruptible(partial(self._interrupt, calls, depth + 1), self._slice):
+            with interruptible(partial(self._interrupt, calls, depth + 1), self._slice_tokens):
                 results = calls[0].function(self.model, [call.items[i] for call, i in batch])
             for (call, _), result in zip(batch, results, strict=True):
                 call.results.append(result)

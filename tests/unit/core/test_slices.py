@@ -32,7 +32,7 @@ def test_function_is_called_after_each_slice_and_not_within_itself() -> None:
         calls.append(slice_tokens(512))
         end_slice()
 
-    with interruptible(serve, tokens=64):
+    with interruptible(serve, lambda: 64):
         assert (slice_tokens(512), slice_tokens(8)) == (64, 8)
         end_slice()
         end_slice()
@@ -44,7 +44,7 @@ def test_errors_of_the_function_end_the_computation() -> None:
     def leave() -> None:
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt), interruptible(leave, tokens=64):
+    with pytest.raises(KeyboardInterrupt), interruptible(leave, lambda: 64):
         end_slice()
     end_slice()
 
@@ -90,7 +90,7 @@ def test_functions_compute_the_same_in_small_slices(
     lm = make_model() if slug == "bert" else make_served_model(slug)
     slices: list[None] = []
     expected = compute(lm)
-    with interruptible(lambda: slices.append(None), tokens=16):
+    with interruptible(lambda: slices.append(None), lambda: 16):
         sliced = compute(lm)
     assert len(slices) >= at_least
     assert numbers(sliced) == pytest.approx(numbers(expected), rel=1e-4, abs=1e-6)

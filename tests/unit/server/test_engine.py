@@ -14,11 +14,12 @@ import pytest
 import torch
 
 from nextword.core.errors import InvalidSetting, MissingAbility, NextwordError
-from nextword.core.slices import end_slice
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import Beam, Contrastive, Greedy, Sample, Stop
 from nextword.lm.base import TextModel
 from nextword.lm.generation_mixin import GenerationMixin
 from nextword.lm.loading import wrap_network
+from nextword.server import engine as engine_module
 from nextword.server.engine import CHUNK, Engine, Handle
 from nextword.server.requests import (
     EngineClosed,
@@ -466,6 +467,21 @@ def test_long_call_ends_when_its_client_leaves_or_the_engine_closes(lm: Generati
     begun.wait()
     engine.close()
     assert isinstance(call.exception(), EngineClosed)
+
+
+def test_slices_are_smaller_while_a_large_network_generates(
+    lm: GenerationMixin, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "SLICE_WEIGHTS", 64 * lm.parameters)
+
+    def find_size(model: TextModel) -> int:
+        return slice_tokens(CHUNK)
+
+    assert engine.call(find_size).result() == CHUNK
+    handle = engine.submit(GenerationRequest(encode(lm), stop=LONG))
+    wait_for_token(handle)
+    assert engine.call(find_size).result() == 64
+    handle.cancel()
 
 
 def test_gradients_of_a_long_call_do_not_change_the_steps_of_others(lm: GenerationMixin, engine: Engine) -> None:
