@@ -31,7 +31,8 @@ def main() -> None:
     with open(begun, "w") as file:
         file.write("")
     emit("begin", **place, step=first, seconds=0.0, parameters=7, tokens=100, steps=10)
-    print("not JSON", flush=True)
+    for line in ("not JSON", "12", "{}"):
+        print(line, flush=True)
     for step in range(first + 1, 6):
         emit("step", **place, step=step, seconds=step, loss=1 / step, of=10, rate=0.1, norm=1.0)
     emit("valid", **place, step=5, seconds=5.0, valid=0.5, best=True)

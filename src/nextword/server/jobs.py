@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import secrets
 import shutil
@@ -37,6 +38,8 @@ from nextword.run_folder import RunFolder
 from nextword.server.job_history import ACTIVE, RESUMABLE, Job, Object, summarize_runs
 from nextword.server.security import Refusal
 from nextword.server.texts import Texts
+
+logger = logging.getLogger("nextword.server")
 
 MAX_JOBS, MAX_QUEUED = 100, 8
 MAX_LINE = 8 << 20  # bytes of an event
@@ -225,6 +228,7 @@ class Jobs:
             folder = self.folder / job.name
             has_run = remove_run and folder.is_dir()
             if has_run:
+                self._refuse_if_compared(folder)
                 for model in list(job.served.values()):
                     if not self._remove(model):
                         problem = f"The model {model} answers requests now. Try again later."
@@ -234,6 +238,12 @@ class Jobs:
                 (self.place / f"{id}{suffix}").unlink(missing_ok=True)
             del self._jobs[id]
             return has_run
+
+    def _refuse_if_compared(self, folder: Path) -> None:
+        for other in self._jobs.values():
+            if other.state in ACTIVE and any(Path(run).is_relative_to(folder) for run in other.compared):
+                problem = f"The comparison {other.name} needs this run. Wait until it has ended, or stop it."
+                raise Refusal(409, problem, code="in_use")
 
     def begin_shutdown(self) -> None:
         """Start no more jobs, and end all streams of events, so that the server need not wait for them."""
@@ -273,6 +283,7 @@ class Jobs:
                     for event in self._read_events(job):
                         job.note(event)
                     self._end(job, "stopped")
+                job.served.clear()  # by this server, other runs may have these names
                 for model in job.models:
                     self._serve_run(job, model)
 
@@ -298,11 +309,12 @@ class Jobs:
         if job.id in self._events:
             return list(self._events[job.id])
         events = []
-        with contextlib.suppress(OSError, NextwordError), (self.place / f"{job.id}.jsonl").open("rb") as file:
-            for line in file:  # the last one may be cut short by a kill
-                event = parse_json(line, "an event")
-                if isinstance(event, dict) and "event" in event and isinstance(event.get("seq"), int):
-                    events.append(event)
+        with contextlib.suppress(OSError), (self.place / f"{job.id}.jsonl").open("rb") as file:
+            for line in file:
+                with contextlib.suppress(NextwordError):  # cut short by a kill or a full disk
+                    event = parse_json(line, "an event")
+                    if isinstance(event, dict) and "event" in event and isinstance(event.get("seq"), int):
+                        events.append(event)
         return events
 
     def _make_unique(self, name: str) -> str:
@@ -352,8 +364,7 @@ class Jobs:
         if job.id in self._events:
             self._events[job.id].append(event)
         with contextlib.suppress(OSError, NextwordError):
-            with (self.place / f"{job.id}.jsonl").open("a", encoding="utf-8") as file:
-                file.write(to_json(event) + "\n")
+            _append_line(self.place / f"{job.id}.jsonl", to_json(event))
             if event["event"] in ("state", "served"):
                 self._save(job)
         self._notify()
@@ -387,6 +398,9 @@ class Jobs:
             code = self._read_worker(active, to_json(request))
         except (Refusal, NextwordError, OSError) as error:
             active.outcome = {"state": "failed", "error": self._hide_paths(str(error))}
+        except Exception:  # a bug: it must not hold up the jobs that wait
+            logger.exception("job %s", job.id)
+            active.outcome = {"state": "failed", "error": "The server has a bug, which its log describes."}
         outcome = active.outcome or {"state": "failed", "error": describe_exit(job, code)}
         with self._lock:
             is_stopped = job.state == "stopping" and outcome["state"] == "failed" and active.outcome is None
@@ -419,8 +433,10 @@ class Jobs:
                 if active.job.state == "stopping":
                     _ask_to_stop(process)
             while line := process.stdout.readline(MAX_LINE):
-                with contextlib.suppress(ValueError):
-                    self._take(active, json.loads(line))
+                with contextlib.suppress(ValueError):  # not JSON
+                    event = json.loads(line)
+                    if isinstance(event, dict) and "event" in event:
+                        self._take(active, event)
             return process.wait()
 
     def _take(self, active: _Active, event: Object) -> None:
@@ -452,6 +468,16 @@ class Jobs:
         for path in (self.texts.folder, self.folder):
             text = text.replace(f"{path}{os.sep}", "").replace(f"{path.resolve()}{os.sep}", "")
         return text
+
+
+def _append_line(path: Path, line: str) -> None:
+    """Add a line to a file, whose last one may have been cut short."""
+    with path.open("ab+") as file:
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read() != b"\n":
+                file.write(b"\n")
+        file.write(f"{line}\n".encode())
 
 
 def _ask_to_stop(process: subprocess.Popen[bytes] | None) -> None:

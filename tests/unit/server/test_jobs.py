@@ -152,8 +152,11 @@ def test_next_server_finds_the_jobs_stopped(jobs: Jobs) -> None:
         assert len(restarted.describe(first)["runs"][0]["steps"]) == 5
         restarted.resume(first)
         wait_for_steps(restarted, first)
+        shown = restarted.describe(first)
     finally:
         restarted.close()
+    assert restarted.find(first)["last_seq"] == len(restarted._read_events(restarted._jobs[first]))  # none is lost
+    assert restarted.describe(first)["runs"][0]["steps"] == shown["runs"][0]["steps"]
 
 
 def test_removed_job_keeps_its_run_unless_told(jobs: Jobs) -> None:
@@ -170,6 +173,47 @@ def test_removed_job_keeps_its_run_unless_told(jobs: Jobs) -> None:
     assert jobs.overview() == []
     assert not list(jobs.place.iterdir())
     refuse(lambda: jobs.find(gone), 404, "no_job")
+
+
+def test_run_that_a_comparison_reads_is_not_removed(jobs: Jobs) -> None:
+    id = add(jobs)
+    wait_for(jobs, id, "finished")
+    comparison = Job("id", "compare", "both", None, ["mine"], [str(jobs.folder / "mine")], TEXT, 1.0, "", 0)
+    jobs._jobs["id"] = comparison
+    assert "both" in refuse(lambda: jobs.remove(id, True), 409, "in_use")
+    comparison.state = "finished"
+    assert jobs.remove(id, True) is True
+
+
+def test_names_of_runs_that_are_gone_are_forgotten(jobs: Jobs) -> None:
+    id = add(jobs)
+    wait_for(jobs, id, "finished")
+    jobs.close()
+    path = jobs.place / f"{id}.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"served": {"mine": "another"}}))
+    SERVED["another"] = Path("elsewhere")  # served under the name that the run once had
+    restarted = open_jobs(jobs.folder)
+    try:
+        assert restarted.find(id)["served"] == []
+        restarted.remove(id, True)
+    finally:
+        restarted.close()
+    assert "another" in SERVED
+
+
+def test_bug_in_the_server_does_not_hold_up_the_queue(jobs: Jobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    take = jobs._take
+
+    def fail(active: Any, event: Any) -> None:
+        if active.job.id == first:
+            raise KeyError("seconds")
+        take(active, event)
+
+    monkeypatch.setattr(jobs, "_take", fail)
+    first = add(jobs)
+    second = add(jobs)
+    assert "bug" in wait_for(jobs, first, "failed")["error"]
+    wait_for(jobs, second, "finished")
 
 
 def test_events_are_followed_from_anywhere(jobs: Jobs) -> None:
