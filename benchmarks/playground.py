@@ -180,7 +180,7 @@ def measure_reading(browser: Browser, models: Sequence[str]) -> None:
     for i in range(60):
         browser.cdp("Input.dispatchMouseEvent", type="mouseMoved", x=200 + 10 * i, y=300 + 5 * (i % 40))
         time.sleep(0.03)
-    browser.run("document.querySelector('nw-heat-text [data-i]').click()")  # arrow keys go on from there
+    browser.run("document.querySelector('main .slider input').focus({preventScroll: true})")
     for _ in range(60):
         for kind in ("keyDown", "keyUp"):
             browser.cdp("Input.dispatchKeyEvent", type=kind, key="ArrowRight", windowsVirtualKeyCode=39)

@@ -12,7 +12,12 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from selenium import webdriver
-from selenium.common.exceptions import JavascriptException
+from selenium.common.exceptions import (
+    ElementClickInterceptedException,
+    ElementNotInteractableException,
+    JavascriptException,
+    StaleElementReferenceException,
+)
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -33,6 +38,10 @@ FLAGS = (
     "--disable-sync",
     "--disable-background-networking",
     "--disable-component-update",
+    # Less work for each page: no process of its own, and no copy kept for the way back
+    "--disable-features=BackForwardCache,SpareRendererForSitePerProcess,IsolateOrigins",
+    "--disable-site-isolation-trials",
+    "--renderer-process-limit=1",
     "--no-first-run",
     "--hide-scrollbars",
     "--lang=en-US",
@@ -75,7 +84,7 @@ class Request:
 
 @dataclass
 class Browser:
-    """One tab of the browser, for one test."""
+    """The browser in one test."""
 
     driver: webdriver.Chrome
     address: str  # of the server whose pages `open` shows
@@ -89,6 +98,15 @@ class Browser:
         self.origins.add(self.address)
         self.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(self.downloads))
         self.set_size(1280)
+
+    def reset(self) -> None:
+        """Leave the page, and forget what it kept and how the device was changed."""
+        self.run("try { sessionStorage.clear() } catch { /* an error page has none */ }")
+        self.driver.get("about:blank")  # ends what the page still asks
+        for origin in self.origins:
+            self.cdp("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+        self.set_media()
+        self.set_language("en-US")
 
     # -------------------------------------------------------------------------------------------- pages
 
@@ -129,7 +147,7 @@ class Browser:
 
     def wait_for(self, condition: str | Callable[[], object], seconds: float = PATIENCE) -> Any:
         """Wait until a JavaScript expression or a function is true, and return its value. Fails when time is up."""
-        end = time.monotonic() + seconds
+        end, pause = time.monotonic() + seconds, 0.01
         while True:
             try:
                 value = self.run(f"return {condition}") if isinstance(condition, str) else condition()
@@ -140,7 +158,8 @@ class Browser:
             if time.monotonic() > end:
                 text = self.run("return (document.querySelector('main') ?? document.body).innerText")[:800]
                 raise AssertionError(f"Not within {seconds} s: {condition}\nConsole: {self.console()}\nPage:\n{text}")
-            time.sleep(0.02)
+            time.sleep(pause)
+            pause = min(0.2, 1.5 * pause)  # each look costs as much as the page itself
 
     # -------------------------------------------------------------------------------------------- what it shows
 
@@ -180,7 +199,17 @@ class Browser:
             element?.scrollIntoView({ block: "center", behavior: "instant" });
             return element;
         """
-        self.wait_for(lambda: self.run(script, css, text)).click()
+
+        def click() -> bool:
+            try:
+                element = self.run(script, css, text)
+                if element is not None:
+                    element.click()
+            except (StaleElementReferenceException, ElementNotInteractableException, ElementClickInterceptedException):
+                return False  # the page was just drawn anew
+            return element is not None
+
+        self.wait_for(click)
 
     def type(self, css: str, text: str, *, clear: bool = True) -> None:
         """Type a text into a field, key by key."""

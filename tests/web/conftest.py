@@ -1,4 +1,4 @@
-"""A server with tiny runs of all kinds and a headless Chromium, one of each per test process; a fresh tab per test.
+"""A server with tiny runs of all kinds and a headless Chromium, one of each per test process.
 
 A test fails if the console shows an error that it did not expect (`browser.expect_console_errors`), or if a request
 leaves the server's origin.
@@ -47,13 +47,7 @@ def driver() -> Iterator[webdriver.Chrome]:
 
 @pytest.fixture
 def browser(driver: webdriver.Chrome, server: Running, tmp_path: Path) -> Iterator[Browser]:
-    """A new tab without cookies, storage, history and log entries."""
-    old = driver.current_window_handle
-    driver.switch_to.new_window("tab")
-    new = driver.current_window_handle
-    driver.switch_to.window(old)
-    driver.close()
-    driver.switch_to.window(new)
+    """The browser, in which no test has left anything."""
     for log in ("browser", "performance"):
         driver.get_log(log)
     downloads = tmp_path / "downloads"
@@ -61,8 +55,6 @@ def browser(driver: webdriver.Chrome, server: Running, tmp_path: Path) -> Iterat
     tab = Browser(driver, server.address, downloads)
     yield tab
     foreign, errors = tab.foreign_requests(), tab.console_errors()
-    driver.get("about:blank")  # ends what the page still asks
-    for origin in tab.origins:
-        tab.cdp("Storage.clearDataForOrigin", origin=origin, storageTypes="all")
+    tab.reset()
     assert not foreign, f"requests left the origin: {foreign}"
     assert not errors, f"the console shows errors: {errors}"

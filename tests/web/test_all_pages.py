@@ -53,6 +53,19 @@ def ask_page(browser: Browser, expression: str) -> Any:
     return browser.run(f"return document.querySelector('main article.page > .head + *').{expression}")
 
 
+def check_hostile_text(browser: Browser, page: str) -> None:
+    """Whatever is in a text is shown as text, and breaks no layout."""
+    changes = write_everywhere(browser, lambda _: HOSTILE)
+    if not changes:
+        return  # the page has no text of its reader
+    browser.expect_console_errors("status of 4")  # a model may refuse such a text, and the page says so
+    browser.follow(page, **changes)
+    assert browser.count("main img, main script") == 0
+    fields = browser.run("return [...document.querySelectorAll('main textarea, main input')].map((each) => each.value)")
+    assert any("<img src=x" in text for text in [*fields, browser.text()])
+    assert excess_width(browser) == 0
+
+
 def run_curl(command: str) -> str:
     """The status that a server answers to a command with curl."""
     (curl,) = require("curl")
@@ -69,11 +82,12 @@ def test_page_explains_itself_and_begins_with_an_example(browser: Browser, page:
     browser.wait_for(f"document.querySelector('{RESULT}') !== null")
     assert not browser.texts(".notice.error")
     problems: dict[str, object] = {}
-    for width in (1280, 390):
-        browser.set_size(width)
-        for scheme in ("light", "dark"):
-            browser.set_media(prefers_color_scheme=scheme)
-            problems[f"axe, {width} px, {scheme}"] = find_violations(browser, only_contrast=scheme == "dark")
+    problems["axe, 1280 px, light"] = find_violations(browser)
+    browser.set_media(prefers_color_scheme="dark")
+    problems["axe, 1280 px, dark"] = find_violations(browser, only_contrast=True)
+    browser.set_size(390)
+    problems["axe, 390 px, dark"] = find_violations(browser)
+    browser.set_media(prefers_color_scheme="light")
     browser.set_size(360)
     problems["scrolls sideways at 360 px by"] = excess_width(browser)
     browser.set_size(1280)
@@ -82,7 +96,7 @@ def test_page_explains_itself_and_begins_with_an_example(browser: Browser, page:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_is_in_chinese(browser: Browser, page: str) -> None:
+def test_page_is_in_chinese_and_shows_hostile_text_as_text(browser: Browser, page: str) -> None:
     browser.set_language("zh-CN")
     browser.open(page)
     browser.wait_for(f"document.querySelector('{RESULT}') !== null")
@@ -94,6 +108,7 @@ def test_page_is_in_chinese(browser: Browser, page: str) -> None:
     assert not set(shown) & set(browser.run(UNTRANSLATED, page))
     browser.set_size(360)
     assert excess_width(browser) == 0
+    check_hostile_text(browser, page)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -114,18 +129,3 @@ def test_page_can_be_shared(browser: Browser, page: str) -> None:
     assert ask_page(browser, "state") == state
     browser.open_link(link)
     assert ask_page(browser, "state") == state
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_hostile_text_is_text(browser: Browser, page: str) -> None:
-    browser.open(page)
-    changes = write_everywhere(browser, lambda _: HOSTILE)
-    if not changes:
-        return  # the page has no text of its reader
-    browser.expect_console_errors("status of 4")  # a model may refuse such a text, and the page says so
-    browser.follow(page, **changes)
-    assert browser.count("main img, main script") == 0
-    fields = browser.run("return [...document.querySelectorAll('main textarea, main input')].map((each) => each.value)")
-    assert any("<img src=x" in text for text in [*fields, browser.text()])
-    browser.set_size(360)
-    assert excess_width(browser) == 0

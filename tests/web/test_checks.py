@@ -44,6 +44,7 @@ def test_faults_of_a_program_are_found(browser: Browser) -> None:
     browser.open("type", models=["ngram"])
     browser.expect_console_errors("ERR_")
     browser.run("return fetch('http://localhost:9/x').catch(() => null)")
+    browser.cdp("Page.setBypassCSP", enabled=False)
     assert browser.foreign_requests() == ["http://localhost:9/x"]
     browser._requests.clear()
     with pytest.raises(AssertionError, match="Not within"):
