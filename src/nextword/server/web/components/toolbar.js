@@ -1,6 +1,6 @@
 /* <nw-toolbar>: copy the view as a link, as curl, Python or a command; save it as one HTML file. */
 
-import { isSaved } from "../core/api.js";
+import { ApiError, isSaved } from "../core/api.js";
 import { curl } from "../core/commands.js";
 import { h, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
@@ -40,9 +40,13 @@ class Toolbar extends HTMLElement {
           }),
         ),
         button("save", async () => {
-          await page.prepareToSave();
-          download(`nextword-${page.constructor.id}.html`, await savedPage(page, address(Infinity).fragment));
-          say(t("saved"));
+          try {
+            await page.prepareToSave();
+            download(`nextword-${page.constructor.id}.html`, await savedPage(page, address(Infinity).fragment));
+            say(t("saved"));
+          } catch (error) {
+            say((error instanceof ApiError && error.message) || t("error:unreachable"));
+          }
         }),
         said,
       ),

@@ -4,6 +4,7 @@
 
 const KEY = "nextword.key"; // of sessionStorage: the API key, if the server wants one
 const RECORDED_MOST = 300;
+const MODELS = "GET /v1/models "; // begins the name of the request that every saved page needs
 
 const saved = readSaved(); // of a saved page: {answers, fragment, language, date}
 const recorded = saved?.answers ?? null; // request → answer
@@ -67,6 +68,16 @@ export async function* stream(path, body, { signal, method = "POST", isRecorded 
   if (isRecorded) keep(name, events);
 }
 
+/** An answer that is not JSON. */
+export async function getText(path) {
+  return reach((await send("GET", path)).text());
+}
+
+/** Whether the server wants a key, which a link cannot send. */
+export function hasKey() {
+  return Boolean(sessionStorage.getItem(KEY));
+}
+
 /** Record an answer that a page remembers from before, as if it had asked again. */
 export function record(method, path, body, answer) {
   keep(nameOf(method, path, body), answer);
@@ -79,7 +90,7 @@ export function recordedAnswers() {
 
 /** Forget the answers of the page that was left; the list of models stays. */
 export function forgetAnswers() {
-  for (const name of answers.keys()) if (!name.startsWith("GET /v1/models ")) answers.delete(name);
+  for (const name of answers.keys()) if (!name.startsWith(MODELS)) answers.delete(name);
 }
 
 export function setKey(key) {
@@ -92,7 +103,7 @@ async function request(method, path, body, { signal } = {}) {
     if (!(name in recorded)) throw new ApiError("", { code: "saved" });
     return recorded[name];
   }
-  const answer = await (await send(method, path, body, signal)).json();
+  const answer = await reach((await send(method, path, body, signal)).json());
   keep(name, answer);
   return answer;
 }
@@ -104,24 +115,27 @@ async function send(method, path, body, signal) {
   if (method !== "GET") headers["content-type"] = "application/json";
   const init = { method, headers, signal, credentials: "omit", redirect: "error" };
   if (method !== "GET") init.body = JSON.stringify(body ?? {});
-  let response;
-  try {
-    response = await fetch(path, init);
-  } catch (error) {
-    if (error.name === "AbortError") throw error;
-    throw new ApiError("", { code: "unreachable" });
-  }
+  const response = await reach(fetch(path, init));
   if (response.ok) return response;
   const told = await response.json().then((value) => value.error ?? {}, () => ({}));
   const retryAfter = Number(response.headers.get("retry-after") ?? 0);
   throw new ApiError(told.message ?? `HTTP ${response.status}`, { ...told, status: response.status, retryAfter });
 }
 
+/** The result of a promise of fetch, which has a TypeError when the connection fails. */
+async function reach(promise) {
+  try {
+    return await promise;
+  } catch (error) {
+    throw error instanceof TypeError ? new ApiError("", { code: "unreachable" }) : error;
+  }
+}
+
 async function* decode(body) {
   const reader = body.pipeThrough(new TextDecoderStream()).getReader();
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reach(reader.read());
       if (done) return;
       yield value;
     }
@@ -133,7 +147,7 @@ async function* decode(body) {
 function keep(name, answer) {
   answers.delete(name);
   answers.set(name, answer);
-  if (answers.size > RECORDED_MOST) answers.delete(answers.keys().next().value);
+  if (answers.size > RECORDED_MOST) answers.delete([...answers.keys()].find((each) => !each.startsWith(MODELS)));
 }
 
 function nameOf(method, path, body) {

@@ -1,14 +1,15 @@
 /* Compare: the report of a comparison, live while it runs; all served models on a text of yours; and their records. */
 
 import { format } from "../core/address.js";
-import { get, isSaved, post } from "../core/api.js";
+import { get, getText, hasKey, isSaved, post } from "../core/api.js";
 import { quotePython, quoteShell } from "../core/commands.js";
 import { h, newId, put } from "../core/dom.js";
-import { currentLanguage } from "../core/i18n.js";
+import { currentLanguage, t } from "../core/i18n.js";
 import { Latest } from "../core/latest.js";
 import { allModels, findModel, loadModels } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 import { Page } from "../core/page.js";
+import { download } from "../core/saving.js";
 import { byteLength } from "../core/text.js";
 import { isRanked, perplexity, whyUnranked } from "../components/leaderboard.js";
 import { key } from "../components/marks.js";
@@ -88,20 +89,23 @@ export default class ComparePage extends Page {
     if (this.#report?.name !== wanted.name || this.#report.is_running) this.#report = await get(`/api/comparisons/${encodeURIComponent(wanted.name)}`, { signal });
     this.#drawReport();
     clearTimeout(this.#timer);
+    this.#timer = 0; // a look that is under way comes too late
     if (this.#report.is_running && !isSaved && this.isConnected) this.#timer = setTimeout(() => this.#look(wanted.name), LOOK_MS);
   }
 
   /** While it runs, rows and curves appear by themselves. */
   async #look(name) {
+    const timer = this.#timer;
     try {
-      const before = this.#report.models.length;
-      this.#report = await get(`/api/comparisons/${encodeURIComponent(name)}`);
-      if (this.#report.models.length > before) await loadModels();
+      const report = await get(`/api/comparisons/${encodeURIComponent(name)}`);
+      if (report.models.length > this.#report.models.length) await loadModels();
+      if (this.#timer !== timer) return;
+      this.#report = report;
       this.#drawReport();
     } catch {
       // it comes back, or the page says so at the next request
     }
-    if (this.isConnected && this.#report.is_running) this.#timer = setTimeout(() => this.#look(name), LOOK_MS);
+    if (this.#timer === timer && this.isConnected && this.#report.is_running) this.#timer = setTimeout(() => this.#look(name), LOOK_MS);
   }
 
   #drawReport() {
@@ -110,7 +114,12 @@ export default class ComparePage extends Page {
     const useServed = marks.length > 0 && marks.every((mark) => mark !== undefined); // the colors of the other pages
     const markOf = (row) => (useServed && report.models.find((each) => each.name === row.name)?.served ? findModel(report.models.find((each) => each.name === row.name).served).index : report.names.indexOf(row.name));
     this.#drawChoice(report);
-    const link = report.has_report && !isSaved && h("a", { href: `/api/comparisons/${encodeURIComponent(report.name)}/report`, target: "_blank", rel: "noopener" }, this.t("full-report"));
+    const href = `/api/comparisons/${encodeURIComponent(report.name)}/report`;
+    const fetchIt = (event) => {
+      event.preventDefault();
+      getText(href).then((page) => download(`${report.name}.html`, page), (error) => put(this.caveats, h("span", { class: "failed", role: "alert" }, error.message || t("error:unreachable"))));
+    };
+    const link = report.has_report && !isSaved && h("a", { href, target: "_blank", rel: "noopener", onclick: hasKey() ? fetchIt : null }, this.t("full-report"));
     put(this.headline, this.#headline(report), link && " ", link);
     put(this.caveats, this.#limits(report));
     this.board.show(report, markOf);
