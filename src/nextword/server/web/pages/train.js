@@ -17,7 +17,7 @@ const IDLE_MS = 20_000; // … and while nothing does: another page may start so
 export default class TrainPage extends Page {
   static defaults = { job: "", kind: "compare", data: "", recipe: "", models: [], minutes: 0, prompt: "" };
 
-  #following = null; // {id, controller} of the job that is shown
+  #following = null; // {id, controller, isOver, job} of the job that is shown
   #timer = 0;
   #frame = 0;
   #jobs = [];
@@ -131,7 +131,7 @@ export default class TrainPage extends Page {
     if (this.#following?.id === id) return;
     this.#leave();
     const controller = new AbortController();
-    const following = { id, controller, isOver: false };
+    const following = { id, controller, isOver: false, job: null };
     this.#following = following;
     this.#showList();
     const onJob = (job, event) => {
@@ -140,9 +140,10 @@ export default class TrainPage extends Page {
       this.watched.hidden = false;
       if (event?.event === "served") loadModels().then(() => this.view.job && this.view.show(this.view.job), () => {});
       if (event?.event === "state" || (!event && isEnded(job))) this.#refreshList();
+      following.job = job;
       this.#frame ||= requestAnimationFrame(() => {
         this.#frame = 0;
-        this.view.show(job);
+        this.view.show(following.job); // the latest: in a tab that is hidden, frames wait
       });
     };
     const onLost = () => put(this.lost, h("div", { class: "notice" }, h("span", { class: "spinner", "aria-hidden": "true" }), this.t("lost")));
