@@ -240,8 +240,9 @@ class Tensor(Node):
         out.pass_back = pass_back
         return out
 
-    def __matmul__(self, other: Tensor) -> Tensor:
+    def __matmul__(self, other: Any) -> Tensor:
         """(…, n, k) @ (…, k, m) → (…, n, m). Each factor's gradient is a product with the other, transposed."""
+        other = as_tensor(other)
         if min(self.data.ndim, other.data.ndim) < 2:
             raise ValueError(f"@ needs matrices, got shapes {self.shape} and {other.shape}. Reshape vectors first.")
         out = Tensor(self.data @ other.data, (self, other), "@")
@@ -361,6 +362,9 @@ class Tensor(Node):
 
     def __rtruediv__(self, other: Any) -> Tensor:
         return as_tensor(other) / self
+
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return as_tensor(other) @ self
 
 
 def concatenate(tensors: Sequence[Tensor], axis: int = -1) -> Tensor:

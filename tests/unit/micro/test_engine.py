@@ -199,6 +199,17 @@ def test_array_times_tensor_is_a_tensor() -> None:
     assert x.grad.tolist() == [3.0, 4.0]
 
 
+def test_matrix_products_with_arrays_are_tensors_with_gradients() -> None:
+    array = np.arange(6.0).reshape(2, 3)
+    for product, expected in (
+        (lambda x: x @ array, np.ones((4, 3)) @ array.T),
+        (lambda x: array.T @ x.transpose(), np.ones((4, 3)) @ array.T),
+    ):
+        x = Tensor(np.ones((4, 2)))
+        product(x).sum().backward()
+        np.testing.assert_allclose(x.grad, expected)
+
+
 def test_sigmoid_of_very_negative_numbers_is_zero_without_overflow() -> None:
     assert Value(-1000.0).sigmoid().data == 0.0
     assert Tensor([-1000.0, 1000.0]).sigmoid().data.tolist() == [0.0, 1.0]
