@@ -61,6 +61,11 @@ def bible_chapters(version: str) -> Iterator[Document]:
     yield _chapter(lines, current, titles)
 
 
+def edition_size(version: str) -> int:
+    """Return the bytes of an edition with its typography, which is known without building the chapters."""
+    return len(_bible(version).scripture_content.encode())
+
+
 def verse_pairs(source: str, target: str) -> Iterator[Document]:
     """Yield the verses that both versions have, as pairs. Superscriptions are not verses."""
     titles = _titles("web")  # the titles of books differ between versions

@@ -12,14 +12,16 @@ const OWN = "own"; // of the list of texts: not there yet
 class TrainingForm extends HTMLElement {
   #own = { name: "", text: "", kind: "text" };
 
-  /** offer: {recipes, texts, limits, demo}; choice: {kind, data, recipe, models, minutes, prompt}, which the form keeps. */
+  /** offer: {recipes, texts, limits, demo}, texts null until they are there; choice: {kind, data, recipe, models, minutes,
+      prompt}, which the form keeps. */
   show(offer, choice) {
     this.offer = offer;
     this.choice = { ...choice };
+    if (!offer.texts) return this.#draw();
     const ids = offer.texts.map((text) => text.id);
     const wanted = this.#recipe(choice.recipe);
     if (!ids.includes(this.choice.data) && this.choice.data !== OWN) this.choice.data = offer.texts.find((text) => text.id === offer.demo?.data && (!wanted || wanted.reads === "text"))?.id ?? offer.texts.find((text) => text.kind === (wanted?.reads ?? "text"))?.id ?? OWN;
-    this.#draw();
+    return this.#draw();
   }
 
   #recipe(name) {
@@ -27,7 +29,9 @@ class TrainingForm extends HTMLElement {
   }
 
   get #reads() {
-    return this.choice.data === OWN ? this.#own.kind : this.offer.texts.find((text) => text.id === this.choice.data)?.kind;
+    if (this.choice.data === OWN) return this.#own.kind;
+    if (!this.offer.texts) return this.#recipe(this.choice.recipe)?.reads ?? "text";
+    return this.offer.texts.find((text) => text.id === this.choice.data)?.kind;
   }
 
   #set(changes) {
@@ -53,7 +57,7 @@ class TrainingForm extends HTMLElement {
         choice.data === OWN ? this.#ownText() : null,
         isCompare ? this.#chips(recipes) : this.#recipes(recipes),
         h("div", { class: "fields" }, this.#minutes(isCompare), this.#field("prompt", h("input", { type: "text", dir: "auto", maxlength: offer.limits.prompt, placeholder: s("prompt-example"), oninput: (event) => (choice.prompt = event.target.value) }), s("prompt-help")), this.#field("name", h("input", { type: "text", maxlength: offer.limits.name, pattern: "[A-Za-z0-9][A-Za-z0-9._\\-]*", placeholder: s("name-example"), oninput: (event) => (choice.name = event.target.value) }), s("name-help"))),
-        h("p", { class: "submit" }, (this.button = h("button", { type: "submit" }, s(isCompare ? "start-compare" : "start-train"))), " ", (this.problem = h("span", { class: "note", role: "alert" }))),
+        h("p", { class: "submit" }, (this.button = h("button", { type: "submit", disabled: !offer.texts }, s(isCompare ? "start-compare" : "start-train"))), " ", (this.problem = h("span", { class: "note", role: "alert" }))),
       ),
     );
     this.querySelector("[data-field=prompt]").value = choice.prompt ?? "";
@@ -71,6 +75,7 @@ class TrainingForm extends HTMLElement {
   }
 
   #texts() {
+    if (!this.offer.texts) return this.#field("data", h("select", { disabled: true }, h("option", {}, t("loading"))));
     const size = (text) => (text.bytes ? ` · ${bytes(text.bytes)}` : "");
     const options = this.offer.texts.map((text) => h("option", { value: text.id }, `${text.name}${size(text)}${text.kind === "pairs" ? ` · ${s("pairs")}` : ""}`));
     const select = h("select", { onchange: () => this.#set({ data: select.value }) }, options, h("option", { value: OWN }, s("own-text")));

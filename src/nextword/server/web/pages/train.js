@@ -46,19 +46,35 @@ export default class TrainPage extends Page {
   }
 
   async update(signal) {
-    let jobs;
     try {
-      ({ jobs } = await get("/api/jobs", { signal }));
-      if (!isSaved && !this.offer) {
-        const [recipes, { texts }] = await Promise.all([get("/api/recipes", { signal }), get("/api/texts", { signal })]);
-        this.offer = { ...recipes, texts };
+      const asked = isSaved || this.offer ? null : get("/api/recipes", { signal });
+      asked?.catch(() => {}); // awaited below
+      this.#jobs = (await get("/api/jobs", { signal })).jobs;
+      this.#showList();
+      if (asked) {
+        this.offer = { ...(await asked), texts: null };
         this.form.show(this.offer, this.state);
       }
     } catch (error) {
       this.fold.hidden = true;
       throw error;
     }
-    this.#jobs = jobs;
+    this.fold.hidden = false;
+    this.#showJobs();
+    if (this.offer && !this.offer.texts) await this.#offerTexts(signal);
+  }
+
+  /** The list of texts comes last, since the server reads their beginnings. */
+  async #offerTexts(signal) {
+    const { texts } = await get("/api/texts", { signal });
+    this.offer = { ...this.offer, texts };
+    this.form.show(this.offer, { ...this.form.choice, data: this.form.choice.data || this.state.data });
+    this.#showHero();
+  }
+
+  /** The list, and of the jobs the one that the URL names, or that runs, or the newest. */
+  #showJobs() {
+    const jobs = this.#jobs;
     this.#showHero();
     this.#showList();
     const wanted = jobs.find((job) => job.id === this.state.job) ?? jobs.find(isActive) ?? (this.state.recipe ? null : jobs[0]);
@@ -86,7 +102,7 @@ export default class TrainPage extends Page {
     this.hero.hidden = !isFirst;
     if (!isFirst) return;
     const { demo, texts } = this.offer;
-    const text = texts.find((each) => each.id === demo.data)?.name ?? demo.data;
+    const text = texts?.find((each) => each.id === demo.data)?.name ?? demo.data;
     const button = h("button", { type: "button", class: "big", onclick: () => { button.disabled = true; this.#begin(demo).catch((error) => { button.disabled = false; put(this.lost, h("div", { class: "notice error" }, error.message)); this.watched.hidden = false; }); } }, this.t("demo-button", { minutes: demo.minutes }));
     put(this.hero, h("h2", {}, this.t(this.hasModels ? "demo-title-more" : "demo-title")), h("ol", {}, ["read", "count", "learn", "use"].map((step) => h("li", {}, h("strong", {}, this.t(`demo:${step}`)), " ", this.t(`demo:${step}-help`, { text: text.split(",")[0], minutes: demo.minutes })))), h("p", { class: "go" }, button, h("span", { class: "note" }, this.t("demo-local"))));
   }
