@@ -1,4 +1,4 @@
-"""The page Classify, tag, answer in a browser."""
+"""The page Tasks in a browser."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class ModelPicker extends HTMLElement {
     return h(
       "details",
       { class: "reasons" },
-      h("summary", {}, t("why-not", { models: models.map((model) => model.id).join(", ") })),
+      h("summary", {}, t("why-not", { models: models.map((model) => model.id).join(t("comma")) })),
       h("ul", {}, models.map((model) => h("li", {}, h("strong", {}, model.id), ": ", model.whyNot(need)))),
     );
   }

@@ -34,6 +34,11 @@ export function t(key, values = {}) {
   return text.replace(/\{(\w+)\}/g, (whole, name) => (name in values ? values[name] : whole));
 }
 
+/** What stands between two sentences. */
+export function space() {
+  return language === "zh" ? "" : " ";
+}
+
 /** Keep a setting for the next visit; where the browser forbids it, for this visit only. */
 export function remember(name, value) {
   try {
