@@ -62,7 +62,7 @@ class Alignment extends HTMLElement {
     if (!side) return;
     const others = side === "rows" ? columns : rows;
     const named = shares.map((share, i) => ({ share, word: others[i] })).filter(({ share }) => share >= LEAST).sort((a, b) => b.share - a.share).slice(0, NAMED);
-    const list = named.map(({ share, word }) => `${word} ${percent(share, 0)}`).join(", ");
+    const list = named.map(({ share, word }) => `${word} ${percent(share, 0)}`).join(t("comma"));
     const key = named.length ? (side === "rows" ? "looked" : "seen") : side === "rows" ? "looked-nowhere" : "unseen";
     put(this.said, t(`translate.${key}`, { word: target.textContent, list }));
   }

@@ -21,3 +21,8 @@ export function remember(path, body) {
   const answer = known.get(path + JSON.stringify(body));
   if (answer) record("POST", path, body, answer);
 }
+
+/** Forget all answers: another model may have the name of one that has answered. */
+export function forgetKnown() {
+  known.clear();
+}

@@ -2,6 +2,7 @@
 
 import { get } from "./api.js";
 import { t } from "./i18n.js";
+import { forgetKnown } from "./memory.js";
 
 const VECTORS = ["word2vec", "glove"];
 const COUNTING = ["ngram"];
@@ -65,9 +66,10 @@ export class Model {
 
 let models = [];
 
-/** Read the list of models. */
+/** Read the list of models, at the beginning and when one may have changed. */
 export async function loadModels() {
   const list = await get("/v1/models");
+  forgetKnown();
   models = list.data.map((entry, index) => new Model(entry, index));
   return models;
 }

@@ -4,7 +4,7 @@ import { format } from "../core/address.js";
 import { get, getText, hasKey, isSaved, post } from "../core/api.js";
 import { quotePython, quoteShell } from "../core/commands.js";
 import { h, newId, put } from "../core/dom.js";
-import { currentLanguage, t } from "../core/i18n.js";
+import { currentLanguage, space, t } from "../core/i18n.js";
 import { Latest } from "../core/latest.js";
 import { allModels, findModel, loadModels } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
@@ -134,7 +134,7 @@ export default class ComparePage extends Page {
     this.curves.hidden = !series.some((each) => each.points.length);
     this.chart.show({ series, x: { label: this.t("time"), time: true }, y: { label: this.t("bits"), write: (value) => fixed(value, 2) }, title: this.t("curves"), height: window.innerWidth < 640 ? 260 : 340 });
     const cards = done.filter((row) => row.sample).map((row) => h("article", { class: "card" }, h("h3", {}, key(markOf(row)), row.name), h("p", { class: "text", dir: "auto" }, row.sample)));
-    const read = report.passage && !isSaved ? h("p", {}, h("a", { href: format("read", { text: report.passage.text, models: done.map((row) => row.served).filter(Boolean).slice(0, 3) }, { text: "", models: [] }).fragment }, this.t("read-passage"))) : null;
+    const read = report.passage && !isSaved ? h("p", { class: "more-link" }, h("a", { href: format("read", { text: report.passage.text, models: done.map((row) => row.served).filter(Boolean).slice(0, 3) }, { text: "", models: [] }).fragment }, this.t("read-passage"))) : null;
     put(this.samples, cards.length ? [h("h2", {}, this.t("samples")), h("p", { class: "note" }, this.t("samples-help")), h("div", { class: "columns" }, cards), read] : []);
   }
 
@@ -158,9 +158,9 @@ export default class ComparePage extends Page {
   #limits(report) {
     const { limits } = report;
     const all = limits?.networks?.length ?? 0;
-    const parts = ["cut_short", "under_one_pass", "still_falling", "hardly_trained"].filter((group) => limits?.[group]?.length).map((group) => this.t(`limit:${group}`, { n: limits[group].length, all, names: limits[group].join(", ") }));
+    const parts = ["cut_short", "under_one_pass", "still_falling", "hardly_trained"].filter((group) => limits?.[group]?.length).map((group) => this.t(`limit:${group}`, { n: limits[group].length, all, names: limits[group].join(t("comma")) }));
     const budget = report.budget?.minutes ? this.t("budget", { minutes: report.budget.minutes, machine: report.budget.machine ?? "" }) : "";
-    return [budget, parts.length && !report.is_running ? `${parts.join(this.t("and"))}${this.t("stop")}` : ""].filter(Boolean).join(" ");
+    return [budget, parts.length && !report.is_running ? `${parts.join(this.t("and"))}${this.t("stop")}` : ""].filter(Boolean).join(space());
   }
 
   #mixture(mixture) {

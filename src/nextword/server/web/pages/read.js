@@ -4,6 +4,7 @@ import { isSaved } from "../core/api.js";
 import { quotePython, quoteShell } from "../core/commands.js";
 import { debounce, h, keep, newId, put } from "../core/dom.js";
 import { cellAt, countUnits, differences, obstacle, sumOf } from "../core/heat.js";
+import { t } from "../core/i18n.js";
 import { divide, diverse } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 import { Page } from "../core/page.js";
@@ -97,7 +98,7 @@ export default class ReadPage extends Page {
     this.picker.show({ need: ReadPage.need, chosen: models.map((model) => model.id) });
     const sequence = models.filter((model) => model.isSeq2seq);
     this.sourceBox.hidden = !sequence.length;
-    put(this.sourceLabel, this.t("source", { models: sequence.map((model) => model.id).join(", ") }));
+    put(this.sourceLabel, this.t("source", { models: sequence.map((model) => model.id).join(t("comma")) }));
     if (this.passage.text !== this.state.text) {
       this.passage = new Passage(this.state.text);
       this.readings.clear();

@@ -122,7 +122,7 @@ export default class TokensPage extends Page {
   /** Models that are not chosen and have the same tokenizer. */
   #others({ model, models }) {
     const others = allModels().filter((other) => !models.includes(other) && keyOf(other) === keyOf(model));
-    return others.length ? h("small", {}, this.t("same", { models: others.map((other) => other.id).join(", ") })) : null;
+    return others.length ? h("small", {}, this.t("same", { models: others.map((other) => other.id).join(t("comma")) })) : null;
   }
 
   #kind({ facts }) {
@@ -144,7 +144,7 @@ export default class TokensPage extends Page {
     if (decoded === this.text) return h("p", { class: "note back" }, "✓ ", this.t("back"));
     const lost = { unknown: tokens.filter((token) => token.isUnknown).length, changed: tokens.filter((token) => token.isChanged).length, dropped: pieces.filter((piece) => piece.isDropped).length };
     const parts = Object.entries(lost).filter(([, number]) => number).map(([key, number]) => this.t(`lost-${key}`, { count: number }));
-    return [h("p", { class: "note back" }, "✗ ", this.t("not-back"), " ", parts.length ? this.t("lost", { parts: parts.join(this.t("comma")) }) : null), h("blockquote", { class: "text decoded", dir: "auto" }, decoded)];
+    return [h("p", { class: "note back" }, "✗ ", this.t("not-back"), parts.length ? this.t("lost", { parts: parts.join(t("comma")) }) : null, this.t("colon")), h("blockquote", { class: "text decoded", dir: "auto" }, decoded)];
   }
 
   /** Show the facts of a token, and where the others have its bytes. */

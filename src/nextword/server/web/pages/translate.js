@@ -5,15 +5,16 @@ import { quotePython, quoteShell } from "../core/commands.js";
 import { compareWords } from "../core/differences.js";
 import { h, newId, put } from "../core/dom.js";
 import { Latest } from "../core/latest.js";
+import { ask } from "../core/memory.js";
 import { divide } from "../core/models.js";
 import { fixed, percent } from "../core/numbers.js";
 import { Page } from "../core/page.js";
 import { redraw } from "../core/redraw.js";
-import { Remembered } from "../core/remembered.js";
 import { pieces } from "../core/text.js";
 import "../components/alignment.js";
 import "../components/examples.js";
 import "../components/model-picker.js";
+import { range } from "../components/slider.js";
 
 const MOST_SOURCES = 64;
 const MOST_BEST = 5; // translations of a sentence
@@ -28,16 +29,15 @@ export default class TranslatePage extends Page {
   static need = "seq2seq";
   static defaults = { model: "", text: EXAMPLES.kjv[0], width: 4, split: false, line: 0, rank: 0, mine: "" };
 
-  #memory = new Remembered();
   #typing = new Latest(() => this.refresh());
 
   build() {
-    const [id, widthId, splitId] = ["text", "width", "split"].map(newId);
+    const [id, splitId] = ["text", "split"].map(newId);
     this.picker = h("nw-model-picker", { onpick: (event) => this.set({ model: event.detail[0], rank: 0, mine: "" }) });
     this.field = h("textarea", { id, dir: "auto", rows: 3, spellcheck: "false", "aria-describedby": `${id}-help`, oninput: () => this.#type({ text: this.field.value, line: 0, rank: 0, mine: "" }) });
     this.field.value = this.state.text;
-    this.width = h("input", { id: widthId, type: "range", min: 1, max: MOST_WIDTH, value: this.state.width, oninput: () => this.#type({ width: Number(this.width.value), rank: 0, mine: "" }) });
-    this.widthShown = h("output", { for: widthId }, this.state.width);
+    this.width = h("nw-slider", { onslide: (event) => this.#type({ width: event.detail, rank: 0, mine: "" }) });
+    this.width.show({ label: this.t("width"), values: range(1, MOST_WIDTH), value: this.state.width });
     const split = h("input", { id: splitId, type: "checkbox", onchange: () => this.set({ split: split.checked, line: 0, rank: 0, mine: "" }) });
     split.checked = this.state.split;
     this.examples = h("nw-examples", { ontry: (event) => this.#use(event.detail) });
@@ -48,7 +48,7 @@ export default class TranslatePage extends Page {
       {},
       h("div", { class: "field" }, h("label", { for: id }, this.t("label")), this.field, h("p", { id: `${id}-help`, class: "note" }, this.t("help"))),
       this.examples,
-      h("div", { class: "fields" }, h("div", { class: "field" }, h("label", { for: widthId }, this.t("width"), " ", this.widthShown), this.width), h("p", { class: "check" }, split, " ", h("label", { for: splitId }, this.t("split")))),
+      h("div", { class: "fields" }, this.width, h("p", { class: "check" }, split, " ", h("label", { for: splitId }, this.t("split")))),
     );
     this.none = h("div", { class: "case", hidden: true }, h("p", {}, this.t("none")), h("p", {}, h("a", { href: "#/train?kind=train&recipe=seq2seq/small" }, this.t("train"))), h("p", { class: "note" }, this.t("none-command")), h("pre", { class: "scroll", tabindex: 0 }, "nextword train seq2seq/small --out runs/kjv-to-web\nnextword serve runs/kjv-to-web"));
     this.about = h("p", { class: "note about" });
@@ -60,13 +60,13 @@ export default class TranslatePage extends Page {
     this.picker.show({ need: "seq2seq", chosen: model ? [model.id] : [], multiple: false, label: this.t("model") });
     this.none.hidden = Boolean(model);
     this.form.hidden = !model;
-    put(this.widthShown, this.state.width);
+    if (Number(this.width.output.textContent) !== this.state.width) this.width.set(this.state.width);
     if (!model) return put(this.results, put(this.detail, put(this.about)) && null);
     this.examples.show((/multi30k/.test(model.data) ? EXAMPLES.multi30k : EXAMPLES.kjv).map((value) => ({ value })));
     put(this.about, this.t(model.infills ? "about:infills" : "about"));
     const sources = this.#sources();
     if (!sources.length) return put(this.results, h("p", { class: "note" }, this.t("empty"))) && put(this.detail);
-    const [found, greedy] = await Promise.all([this.#ask("/api/translate", this.#body(sources), signal), this.#ask("/api/translate", { model: model.id, source: sources }, signal)]);
+    const [found, greedy] = await Promise.all([ask("/api/translate", this.#body(sources), signal), ask("/api/translate", { model: model.id, source: sources }, signal)]);
     const texts = greedy.translations.map((each) => each.text);
     const greedyNats = await this.#score(model, texts, sources, found.translations.map((each) => each.best), signal);
     const rows = found.translations.map((each, i) => ({ source: sources[i], best: each.best, greedy: texts[i], greedyNats: greedyNats[i] }));
@@ -105,17 +105,13 @@ export default class TranslatePage extends Page {
     return { model: this.#model().id, source: sources, beam: width, n_best: Math.min(width, MOST_BEST) };
   }
 
-  #ask(path, body, signal) {
-    return this.#memory.post(path, body, { signal });
-  }
-
   /** −log p of each translation: as the search found it, since a text can be split into tokens in several ways, or else of
    *  the text. null where there is nothing to score. */
   async #score(model, texts, sources, found, signal) {
     const nats = texts.map((text, i) => found[i].find((candidate) => candidate.text === text)?.nats ?? null);
     const scored = texts.map((text, i) => ({ text, given: sources[i], i })).filter(({ text, i }) => text.trim() && nats[i] === null);
     if (!scored.length) return nats;
-    const { scores } = await this.#ask("/api/score", { model: model.id, texts: scored.map((each) => each.text), given: scored.map((each) => each.given) }, signal);
+    const { scores } = await ask("/api/score", { model: model.id, texts: scored.map((each) => each.text), given: scored.map((each) => each.given) }, signal);
     scored.forEach(({ i }, at) => (nats[i] = scores[at].nats));
     return nats;
   }
@@ -167,8 +163,8 @@ export default class TranslatePage extends Page {
     this.#keepDetail(source, chosen);
     const looks = model.views === null || model.views.includes("attention");
     const [explained, attention, [ownNats]] = await Promise.all([
-      text.trim() ? this.#ask("/api/explain", { model: model.id, text, source, k: 3 }, signal) : null,
-      looks && text.trim() ? this.#ask("/api/attention", { model: model.id, text, source }, signal).catch((error) => this.#failed(error)) : null,
+      text.trim() ? ask("/api/explain", { model: model.id, text, source, k: 3 }, signal) : null,
+      looks && text.trim() ? ask("/api/attention", { model: model.id, text, source }, signal).catch((error) => this.#failed(error)) : null,
       this.#score(model, [text], [source], [best], signal),
     ]);
     this.#drawScore(text, ownNats, best[0].nats, explained);

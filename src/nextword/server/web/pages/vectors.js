@@ -46,9 +46,9 @@ export default class VectorsPage extends Page {
 
   build() {
     this.picker = h("nw-model-picker", { onpick: (event) => this.set({ model: event.detail[0] ?? "", layer: "" }) });
-    this.modes = h("fieldset", { class: "chips" });
+    this.modes = h("fieldset", { class: "chips inline" });
     this.fields = h("div", {});
-    this.layers = h("fieldset", { class: "chips" });
+    this.layers = h("fieldset", { class: "chips inline" });
     this.plane = h("nw-scatter", { onchoose: (event) => this.#choose(event.detail) });
     this.share = h("p", { class: "note" });
     this.near = h("section", { class: "card", "aria-live": "polite" });
@@ -116,7 +116,7 @@ export default class VectorsPage extends Page {
     const answer = await post("/api/embed", { model: model.id, texts: queries.map((item) => (isWords ? space(model) + item : item)), layer: this.#layerOf(model), pool: "text" }, { signal });
     const known = items.filter((item) => !isZero(answer.vectors[queries.indexOf(item)]));
     const lost = items.filter((item) => !known.includes(item));
-    if (lost.length) put(this.unknown, this.t("unknown", { model: model.id, words: lost.join(", ") }), " ");
+    if (lost.length) put(this.unknown, this.t("unknown", { model: model.id, words: lost.join(t("comma")) }), " ");
     const groupOf = (word) => this.state.groups.findIndex((group) => GROUPS[group]?.split(" ").includes(word));
     const names = isWords ? [...this.state.groups.map((group) => this.t(`group:${group}`)), ...(known.some((word) => groupOf(word) < 0) ? [this.t("group:more")] : [])] : [];
     return { items: known, labels: known, vectors: known.map((item) => answer.vectors[queries.indexOf(item)]), all: Object.fromEntries(queries.map((item, i) => [item, answer.vectors[i]])), groups: known.map((word) => (isWords ? (groupOf(word) < 0 ? names.length - 1 : groupOf(word)) : 0)), names, layers: answer.layers };
@@ -245,7 +245,7 @@ export default class VectorsPage extends Page {
       } else {
         const { items, vectors, all } = this.#drawn;
         const parts = terms.map((term) => all[term.word]);
-        if (parts.some((part) => !part || isZero(part))) throw Object.assign(new Error(this.t("unknown", { model: model.id, words: terms.filter((_, i) => !parts[i] || isZero(parts[i])).map((term) => term.word).join(", ") })), { name: "ApiError", status: 400 });
+        if (parts.some((part) => !part || isZero(part))) throw Object.assign(new Error(this.t("unknown", { model: model.id, words: terms.filter((_, i) => !parts[i] || isZero(parts[i])).map((term) => term.word).join(t("comma")) })), { name: "ApiError", status: 400 });
         const own = terms.map((term) => items.indexOf(term.word));
         rows = nearest(sumOf(parts, terms.map((term) => term.weight)), vectors, { k: NEIGHBORS, without: own }).map(({ index, cosine }) => ({ text: items[index], cosine }));
       }
@@ -301,7 +301,7 @@ export default class VectorsPage extends Page {
     };
     const line = (key) => {
       const id = newId(key);
-      const field = h("input", { type: "text", id, dir: "auto", oninput: () => (this.set({ [key]: field.value }, { quiet: true }), this.#typing.ask()) });
+      const field = h("input", { type: "text", id, dir: "auto", placeholder: key === "more" ? this.t("more-example") : null, oninput: () => (this.set({ [key]: field.value }, { quiet: true }), this.#typing.ask()) });
       field.value = this.state[key];
       return h("div", { class: "field" }, h("label", { for: id }, this.t(`field:${key}`)), field);
     };

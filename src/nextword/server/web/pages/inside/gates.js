@@ -2,6 +2,7 @@
 
 import { post } from "../../core/api.js";
 import { h, put, svg } from "../../core/dom.js";
+import { t } from "../../core/i18n.js";
 import { labelsOf, orderUnits, strongest } from "../../core/inside.js";
 import { fixed, percent } from "../../core/numbers.js";
 import "../../components/choice.js";
@@ -99,7 +100,7 @@ export default class GatesView {
     if (inText.length < 3) return put(this.finding);
     const most = strongest(means, means.length).filter((step) => inText.includes(step));
     const average = fixed(inText.reduce((sum, step) => sum + means[step], 0) / inText.length);
-    return put(this.finding, page.t(this.isSigned ? "finding-size" : "finding-gate", { average, high: most.slice(0, 3).map(word).join(", "), low: most.slice(-3).reverse().map(word).join(", ") }));
+    return put(this.finding, page.t(this.isSigned ? "finding-size" : "finding-gate", { average, high: most.slice(0, 3).map(word).join(t("comma")), low: most.slice(-3).reverse().map(word).join(t("comma")) }));
   }
 
   #cell({ row, column, isChosen }) {
