@@ -2,6 +2,7 @@
    be pinned, to see what changes when the text does. */
 
 import { h, newId, put } from "../core/dom.js";
+import { space, t } from "../core/i18n.js";
 import { Latest } from "../core/latest.js";
 import { ask } from "../core/memory.js";
 import { divide } from "../core/models.js";
@@ -116,7 +117,7 @@ export default class TasksPage extends Page {
     const isPrompted = model.task === "in_context";
     const key = isPrompted ? "what:in-context" : form.isZeroShot ? (model.can("score") ? "what:prompted" : "what:nearest") : `what:${form.isNumeric ? "number" : form.kind}`;
     const named = form.labels.slice(0, MOST_LABELS).map((label) => this.#gloss(model, label));
-    const labels = named.length && !form.isZeroShot ? ` ${this.t("labels-are", { labels: named.join(", ") + (form.labels.length > MOST_LABELS ? " …" : "") })}` : "";
+    const labels = named.length && !form.isZeroShot ? `${space()}${this.t("labels-are", { labels: named.join(t("comma")) + (form.labels.length > MOST_LABELS ? " …" : "") })}` : "";
     put(this.what, this.t(key, { model: model.id, count: form.labels.length, data: model.data }), labels);
   }
 
@@ -124,7 +125,7 @@ export default class TasksPage extends Page {
   #gloss(model, label) {
     const key = `gloss:${model.data.toLowerCase()}:${label}`;
     const meaning = this.t(key);
-    return meaning.endsWith(key) ? label : `${label} (${meaning})`;
+    return meaning.endsWith(key) ? label : this.t("glossed", { label, meaning });
   }
 
   /** Fields stay while somebody types into them; they are made anew for another kind of form. */
@@ -189,7 +190,7 @@ export default class TasksPage extends Page {
     const pin = () => this.set({ pin: [fields.text, fields.second, fields.question, fields.choices] });
     const button = h("button", { type: "button", class: "plain", dataset: { keep: "pin" }, onclick: pinned ? () => this.set({ pin: [] }) : pin }, this.t(pinned ? "unpin" : "pin"));
     const actions = h("p", { class: "actions" }, button, form.kind === "tags" ? this.#download(() => this.#tagRows(now.sentences), "tags") : null);
-    const help = (key) => h("p", { class: "note" }, this.t(key), " ", form.isExplained && !form.isNumeric ? this.t("explain-help") : null);
+    const help = (key) => h("p", { class: "note" }, this.t(key), space(), form.isExplained && !form.isNumeric ? this.t("explain-help") : null);
     if (!pinned) return [h("div", { class: "case" }, this.#result(model, form, fields, now)), actions, help("pin-help")];
     const card = (title, own, result, other, old) => h("section", { class: "card" }, h("h2", {}, title), this.#changed(own, other), result ? h("div", { class: "case-body" }, this.#result(model, form, own, result, old)) : h("p", { class: "note" }, this.t(`empty:${form.kind}`)));
     return [h("div", { class: "columns pinned" }, card(this.t("pinned"), pinned, before, fields), card(this.t("now"), fields, now, pinned, before)), actions, help("compare-help")];
@@ -215,7 +216,7 @@ export default class TasksPage extends Page {
     if (form.kind === "choices") return this.#choices(model, fields, result.prediction, before?.prediction);
     const view = h("nw-label-result", { onlabel: (event) => this.set({ label: event.detail }) });
     const { message } = result.explanation ?? {};
-    view.show(result.prediction, { before: before?.prediction, explanation: message ? null : result.explanation, color: model.index, isExplained: form.isExplained });
+    view.show(result.prediction, { before: before?.prediction, explanation: message ? null : result.explanation, color: model.index, isExplained: form.isExplained, nameOf: (label) => this.#gloss(model, label) });
     const why = message ?? (form.isExplained ? "" : this.t((form.isZeroShot && model.can("score")) || model.task === "in_context" ? "not-explained:prompted" : "not-explained:run"));
     return [view, why ? h("p", { class: "note why" }, why) : null];
   }

@@ -14,6 +14,7 @@ import { pieces } from "../core/text.js";
 import "../components/alignment.js";
 import "../components/examples.js";
 import "../components/model-picker.js";
+import { range } from "../components/slider.js";
 
 const MOST_SOURCES = 64;
 const MOST_BEST = 5; // translations of a sentence
@@ -31,12 +32,12 @@ export default class TranslatePage extends Page {
   #typing = new Latest(() => this.refresh());
 
   build() {
-    const [id, widthId, splitId] = ["text", "width", "split"].map(newId);
+    const [id, splitId] = ["text", "split"].map(newId);
     this.picker = h("nw-model-picker", { onpick: (event) => this.set({ model: event.detail[0], rank: 0, mine: "" }) });
     this.field = h("textarea", { id, dir: "auto", rows: 3, spellcheck: "false", "aria-describedby": `${id}-help`, oninput: () => this.#type({ text: this.field.value, line: 0, rank: 0, mine: "" }) });
     this.field.value = this.state.text;
-    this.width = h("input", { id: widthId, type: "range", min: 1, max: MOST_WIDTH, value: this.state.width, oninput: () => this.#type({ width: Number(this.width.value), rank: 0, mine: "" }) });
-    this.widthShown = h("output", { for: widthId }, this.state.width);
+    this.width = h("nw-slider", { onslide: (event) => this.#type({ width: event.detail, rank: 0, mine: "" }) });
+    this.width.show({ label: this.t("width"), values: range(1, MOST_WIDTH), value: this.state.width });
     const split = h("input", { id: splitId, type: "checkbox", onchange: () => this.set({ split: split.checked, line: 0, rank: 0, mine: "" }) });
     split.checked = this.state.split;
     this.examples = h("nw-examples", { ontry: (event) => this.#use(event.detail) });
@@ -47,7 +48,7 @@ export default class TranslatePage extends Page {
       {},
       h("div", { class: "field" }, h("label", { for: id }, this.t("label")), this.field, h("p", { id: `${id}-help`, class: "note" }, this.t("help"))),
       this.examples,
-      h("div", { class: "fields" }, h("div", { class: "field" }, h("label", { for: widthId }, this.t("width"), " ", this.widthShown), this.width), h("p", { class: "check" }, split, " ", h("label", { for: splitId }, this.t("split")))),
+      h("div", { class: "fields" }, this.width, h("p", { class: "check" }, split, " ", h("label", { for: splitId }, this.t("split")))),
     );
     this.none = h("div", { class: "case", hidden: true }, h("p", {}, this.t("none")), h("p", {}, h("a", { href: "#/train?kind=train&recipe=seq2seq/small" }, this.t("train"))), h("p", { class: "note" }, this.t("none-command")), h("pre", { class: "scroll", tabindex: 0 }, "nextword train seq2seq/small --out runs/kjv-to-web\nnextword serve runs/kjv-to-web"));
     this.about = h("p", { class: "note about" });
@@ -59,7 +60,7 @@ export default class TranslatePage extends Page {
     this.picker.show({ need: "seq2seq", chosen: model ? [model.id] : [], multiple: false, label: this.t("model") });
     this.none.hidden = Boolean(model);
     this.form.hidden = !model;
-    put(this.widthShown, this.state.width);
+    if (Number(this.width.output.textContent) !== this.state.width) this.width.set(this.state.width);
     if (!model) return put(this.results, put(this.detail, put(this.about)) && null);
     this.examples.show((/multi30k/.test(model.data) ? EXAMPLES.multi30k : EXAMPLES.kjv).map((value) => ({ value })));
     put(this.about, this.t(model.infills ? "about:infills" : "about"));
