@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,6 +17,7 @@ Object = dict[str, Any]
 T = TypeVar("T")
 MAX_CURVE = 500  # points of a model
 PRIVATE_KEYS = ("plan", "source", "run")  # they hold paths
+FOLDERS = re.compile(r"(?<![\w/:.~])~?/(?:[^/\s]+/)*(?=[^/\s])")  # of an absolute path; not of https://…
 
 
 def find_comparisons(runs: Mapping[str, Path], folders: Mapping[str, Path]) -> dict[str, Path]:
@@ -42,7 +44,7 @@ def read_comparison(folder: Path, served: Mapping[str, Path], data: str = "") ->
     public["data"] = {key: value for key, value in content["data"].items() if key not in PRIVATE_KEYS}
     public["data"]["name"] = data or Path(public["data"]["name"]).name
     is_scored = any(model["status"] == "done" for model in content["models"])
-    public["warnings"] = [as_keywords(warning) for warning in content.get("warnings") or ()]
+    public["warnings"] = [hide_folders(as_keywords(warning)) for warning in content.get("warnings") or ()]
     return public | {
         "names": names,
         "winner": ComparisonResult(folder, content, None, names, False).winner,
@@ -54,8 +56,13 @@ def read_comparison(folder: Path, served: Mapping[str, Path], data: str = "") ->
 def describe_row(model: Mapping[str, Any], served: str | None = None) -> Object:
     """A row of the leaderboard; `served` is the name of the model in /v1/models."""
     row = {key: value for key, value in model.items() if key not in (*PRIVATE_KEYS, "surprisal")}
-    error = as_keywords(model["error"]) if model.get("error") else None
+    error = hide_folders(as_keywords(model["error"])) if model.get("error") else None
     return row | {"served": served, "error": error, "curve": thin(model.get("curve") or [], MAX_CURVE)}
+
+
+def hide_folders(text: str) -> str:
+    """A text in which files have their names, not their paths."""
+    return FOLDERS.sub("", text)
 
 
 def thin(points: Sequence[T], most: int) -> list[T]:

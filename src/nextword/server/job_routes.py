@@ -16,7 +16,7 @@ from fastapi import APIRouter, Depends, Query, Response
 from starlette.responses import HTMLResponse
 
 from nextword.comparison.compare import REPORT
-from nextword.core.errors import invalid
+from nextword.core.errors import NextwordError, invalid
 from nextword.data.builtin import default_name
 from nextword.html.page import CONTENT_POLICY
 from nextword.models import abilities, model_class, title
@@ -241,8 +241,11 @@ async def list_comparisons(service: ServiceOf) -> Response:
 
 def _list_comparisons(service: Service) -> Object:
     entries = []
-    for name in _find_comparisons(service):
-        shown = _read_comparison(service, name)
+    for name, folder in _find_comparisons(service).items():
+        try:
+            shown = _read_comparison(service, name, folder)
+        except (NextwordError, OSError, LookupError, TypeError):  # damaged, or of another version
+            continue
         entries.append(
             {key: shown[key] for key in ("name", "job", "is_running", "winner", "created")}
             | {
@@ -258,7 +261,7 @@ def _list_comparisons(service: Service) -> Object:
 @router.get("/comparisons/{name}", summary="Show a comparison")
 async def show_comparison(service: ServiceOf, name: str) -> Response:
     """What `nextword compare --json` prints, also while the comparison runs."""
-    return await reply(service, await service.in_thread(partial(_read_comparison, service), name))
+    return await reply(service, await service.in_thread(partial(_show_comparison, service), name))
 
 
 @router.get("/comparisons/{name}/report", summary="The report of a comparison", response_class=HTMLResponse)
@@ -283,8 +286,11 @@ def _folder_of(service: Service, name: str) -> Path:
     return folders[name]
 
 
-def _read_comparison(service: Service, name: str) -> Object:
-    folder = _folder_of(service, name)
+def _show_comparison(service: Service, name: str) -> Object:
+    return _read_comparison(service, name, _folder_of(service, name))
+
+
+def _read_comparison(service: Service, name: str, folder: Path) -> Object:
     job = service.jobs.find_by_name(name) if service.jobs else None
     shown = read_comparison(folder, service.pool.folders, job["data"]["name"] if job else "")
     is_running = job is not None and job["state"] in ACTIVE
