@@ -65,7 +65,7 @@ class Job:
 
 
 def summarize_runs(job: Job, events: Sequence[Object]) -> Object:
-    """The runs of a job with their curves and samples, thinned for a chart; its plan, warnings and headline."""
+    """The runs of a job with their curves and samples, thinned for a chart; its warnings and headline."""
     runs = {name: _empty_run(name) for name in job.models}
     whole: Object = {"warnings": [], "headline": None, "winner": None}
     for event in events:

@@ -271,7 +271,8 @@ class Jobs:
 
     def _load(self) -> None:
         """Read the jobs of earlier servers, and serve what they have trained."""
-        with contextlib.suppress(Refusal):  # another server trains here: its jobs are shown when it has ended
+        # Another server trains here: its jobs are shown when it has ended. Or the folder cannot be written.
+        with contextlib.suppress(Refusal, OSError):
             self._claim_folder()
             jobs = []
             for path in self.place.glob("*.json"):

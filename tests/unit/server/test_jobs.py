@@ -253,6 +253,14 @@ def test_server_that_cannot_write_says_so(tmp_path: Path) -> None:
     assert jobs.overview() == []
 
 
+def test_server_of_a_folder_that_cannot_be_locked_begins_without_its_jobs(tmp_path: Path) -> None:
+    (tmp_path / HIDDEN / "jobs").mkdir(parents=True)
+    (tmp_path / HIDDEN / "lock").mkdir()
+    jobs = open_jobs(tmp_path)
+    assert jobs.overview() == []
+    refuse(lambda: jobs.add("train", "lstm/tiny", (), TEXT, None, "", "x"), 503, "cannot_write")
+
+
 def test_worker_gets_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not [key for key in module.ENVIRONMENT if "KEY" in key or "TOKEN" in key]
 
