@@ -11,8 +11,7 @@ const sample = (number, text) => ({ event: "sample", model: "lstm", step: number
 test("a training goes from waiting to finished, with its points, samples and result", () => {
   const job = play(start(), [
     { event: "state", state: "running" },
-    { event: "plan", models: ["lstm"], minutes: 1 },
-    { event: "activity", model: "lstm", label: "reading train", fraction: 0.4 },
+    { event: "activity", model: "lstm", label: "reading train" },
     begin,
     step(10),
     { event: "valid", model: "lstm", step: 10, seconds: 1, valid: 4, valid_bits_per_byte: 2.5 },
@@ -49,7 +48,6 @@ test("the last sample is shown once, though it comes twice", () => {
 test("of a comparison, the models are finished one after the other", () => {
   const job = play(start("compare"), [
     { event: "state", state: "running" },
-    { event: "plan", models: ["ngram", "lstm"], minutes: 1 },
     { event: "step", model: "ngram", step: 1, seconds: 0.1, doing: "counting", fraction: 0.5 },
     { event: "status", model: "ngram", status: "done", row: { bits_per_byte: 1.3 } },
     begin,

@@ -28,13 +28,8 @@ export function fold(job, event) {
       job.position = null;
       if (isEnded(job)) for (const each of job.runs) if (["training", "sizing", "scoring"].includes(each.status)) each.status = event.state === "failed" ? "failed" : "stopped";
       break;
-    case "plan":
-      job.plan = event;
-      for (const name of event.models) runOf(job, name);
-      break;
     case "activity":
       job.activity = event.label;
-      job.fraction = event.fraction ?? null;
       break;
     case "begin":
       run.begin = event;
