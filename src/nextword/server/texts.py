@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from contextlib import suppress
 from functools import cache
 from hashlib import blake2b
 from itertools import islice
@@ -30,6 +31,7 @@ MIN_CHARACTERS, MIN_PAIRS = 2000, 100  # of less, the held-out splits mean nothi
 PREVIEW = 200  # characters
 BIBLES = "bible:kjv-web"
 UPLOAD = re.compile(r"text-[0-9a-f]{16}")
+DAMAGED = (NextwordError, OSError, KeyError)  # what reading an upload raises if one of its files is gone or damaged
 SUFFIXES: dict[Kind, str] = {"text": ".txt", "pairs": ".tsv"}
 
 
@@ -41,16 +43,21 @@ class Texts:
 
     def overview(self) -> list[dict[str, Any]]:
         """All texts: uploads, newest first, then those that are built in."""
-        infos = sorted(self.folder.glob("text-*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+        uploads = []
+        for path in self.folder.glob("text-*.json"):
+            with suppress(*DAMAGED):
+                uploads.append((path.stat().st_mtime, self._describe(path.stem)))
+        uploads.sort(key=lambda upload: upload[0], reverse=True)
         built_in = [entry | _describe_built_in(id) for id, entry in _built_in().items()]
-        return [*(self._describe(path.stem) for path in infos), *built_in]
+        return [*(entry for _, entry in uploads), *built_in]
 
     def find(self, id: str) -> dict[str, Any]:
         """A text by its id. Raises Refusal."""
         if id in _built_in():
             return _built_in()[id]
-        if UPLOAD.fullmatch(id) and (self.folder / f"{id}.json").is_file():
-            return self._describe(id)
+        if UPLOAD.fullmatch(id):
+            with suppress(*DAMAGED):
+                return self._describe(id)
         raise Refusal(404, f"There is no text {id[:80]!r}. GET /api/texts lists them.", code="no_text", param="data")
 
     def source(self, id: str) -> str:
@@ -65,8 +72,7 @@ class Texts:
         content = text.removeprefix("\ufeff").replace("\r\n", "\n")
         _check_content(content, kind)
         id = f"text-{blake2b(f'{kind}:{content}'.encode(), digest_size=8).hexdigest()}"
-        info = self.folder / f"{id}.json"
-        if info.exists():
+        with suppress(*DAMAGED):
             return self._describe(id)
         if len(list(self.folder.glob("text-*.json"))) >= MAX_UPLOADS:
             raise Refusal(409, f"There are {MAX_UPLOADS} texts already. Delete one first.", code="too_many_texts")
@@ -78,7 +84,7 @@ class Texts:
         except BaseException:
             file.unlink()
             raise
-        with write_atomically(info) as stream:
+        with write_atomically(self.folder / f"{id}.json") as stream:
             stream.write(to_json({"name": name, "kind": kind}).encode())
         return self._describe(id)
 

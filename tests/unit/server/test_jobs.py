@@ -282,6 +282,19 @@ def test_uploads_are_kept_by_their_content(jobs: Jobs) -> None:
     refuse(lambda: jobs.remove_text("python"), 409, "built_in")
 
 
+@pytest.mark.parametrize("damage", ["{", '{"name": "tale", "kind": "picture"}', ""])
+def test_damaged_upload_is_left_out_until_it_comes_again(jobs: Jobs, damage: str) -> None:
+    good, bad = jobs.add_text("good", TALE, "text"), jobs.add_text("bad", TALE * 2, "text")
+    if damage:
+        (jobs.texts.folder / f"{bad['id']}.json").write_text(damage)
+    else:
+        (jobs.texts.folder / f"{bad['id']}.txt").unlink()
+    assert [entry["id"] for entry in jobs.texts.overview() if not entry["built_in"]] == [good["id"]]
+    refuse(lambda: jobs.texts.find(bad["id"]), 404, "no_text")
+    assert jobs.add_text("bad", TALE * 2, "text") == bad
+    assert len([entry for entry in jobs.texts.overview() if not entry["built_in"]]) == 2
+
+
 @pytest.mark.parametrize(
     ("text", "kind", "status"),
     [
