@@ -30,10 +30,8 @@ const describe = (element) => {
   return `${element.tagName.toLowerCase()} ${element.id} ${text.trim().slice(0, 40)}`;
 };
 """
-# The focused control: which one it is, and what it looks like
-FOCUSED = """
-const active = document.activeElement;
-if (!active || active === document.body) return null;
+# Note every control that gets the focus, and whether one sees it: something must change when the focus goes
+WATCH = """
 const look = (element) => {
   const near = [element, ...(element.labels ?? []), element.parentElement, ...element.querySelectorAll("*")];
   return near.slice(0, 12).map((each) => {
@@ -42,14 +40,26 @@ const look = (element) => {
     return [outline, style.boxShadow, style.backgroundColor, style.borderColor, style.stroke, style.strokeWidth].join();
   }).join();
 };
-const last = window.lastFocus;
-const isLastVisible = !last || !last.element.isConnected || look(last.element) !== last.look;
-window.lastFocus = { element: active, look: look(active) };
-let index = window.controls.indexOf(active);
-if (index < 0 && active.type === "radio") {
-  index = window.controls.findIndex((each) => each.type === "radio" && each.name === active.name);
-}
-return { index, name: describe(active), isLastVisible, isText: active.tagName === "TEXTAREA" };
+window.visits = [];
+let last = null;
+const visit = ({ target }) => {
+  if (last?.element.isConnected && look(last.element) === last.look) last.visit.isUnseen = true;
+  let index = controls.indexOf(target);
+  if (index < 0 && target.type === "radio") {
+    index = controls.findIndex((each) => each.type === "radio" && each.name === target.name);
+  }
+  const visit = { index, name: describe(target) };
+  if (index >= 0 && window.visits.some((each) => each.index === index)) {
+    document.removeEventListener("focusin", window.visit); // the beginning of the page again
+    return;
+  }
+  window.visits.push(visit);
+  last = { element: target, look: look(target), visit };
+};
+document.removeEventListener("focusin", window.visit);
+window.visit = visit;
+document.addEventListener("focusin", visit);
+return controls.map(describe);
 """
 DRAWN = "return new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 50))))"
 
@@ -81,28 +91,17 @@ def find_unreachable(browser: Browser) -> list[str]:
     """What is wrong when somebody presses Tab through the page: controls not reached, and focus that is not seen."""
     browser.run(DRAWN)  # charts follow the width of the page
     browser.run("document.activeElement?.blur(); window.scrollTo(0, 0)")
-    browser.run(f"{CONTROLS} window.controls = controls; window.lastFocus = null")
-    total = int(browser.run("return window.controls.length"))
-    seen: set[int] = set()
-    problems: set[str] = set()
-    last = ""
-    for _ in range(2 * total + 5):
-        browser.press(Keys.TAB)
-        focused = browser.run(DESCRIBE + FOCUSED)
-        if focused is None or focused["index"] in seen:
-            break  # the end of the page, or its beginning again
-        if not focused["isLastVisible"]:
-            problems.add(f"focus is not visible: {last}")
-        if focused["index"] >= 0:
-            seen.add(focused["index"])
-        last = focused["name"]
-        if focused["isText"]:
-            browser.press(Keys.ESCAPE)  # where Tab means something else, Escape makes it move on
-    names = browser.run(f"{DESCRIBE} return window.controls.map(describe)")
-    problems.update(f"Tab does not reach: {name}" for index, name in enumerate(names) if index not in seen)
+    names = browser.run(CONTROLS + DESCRIBE + WATCH)
+    browser.press(
+        *[Keys.ESCAPE, Keys.TAB] * (len(names) + 5)
+    )  # where Tab means something else, Escape makes it move on
+    visits = browser.run("document.removeEventListener('focusin', window.visit); return window.visits")
+    reached = {visit["index"] for visit in visits}
+    problems = [f"Tab does not reach: {name}" for index, name in enumerate(names) if index not in reached]
+    problems += [f"focus is not visible: {visit['name']}" for visit in visits if visit.get("isUnseen")]
     if browser.count('[tabindex]:not([tabindex="0"], [tabindex="-1"])'):
-        problems.add("a positive tabindex changes the order")
-    return sorted(problems)
+        problems.append("a positive tabindex changes the order")
+    return problems
 
 
 def excess_width(browser: Browser) -> int:
