@@ -27,6 +27,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from matplotlib.patches import FancyBboxPatch
+from threadpoolctl import threadpool_limits
 
 from nextword.micro import LSTM, NPLM, RNN, Value
 from nextword.micro.engine import sorted_graph
@@ -101,7 +102,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
     }, {
         "data": f"{describe_corpus(corpus)}: {WORDS:,} words, the {VOCABULARY} most frequent of which have ids",
         "networks": f"embeddings of 16 and 32 hidden units in double precision, {ROWS} pieces of {TIME} words",
-        "time": f"of the processor; median of {repeats} losses and gradients in turns",
+        "time": f"of one thread on the processor; median of {repeats} losses and gradients in turns",
     }
 
 
@@ -125,13 +126,14 @@ def compute_gradients(model: Model, pieces: np.ndarray) -> None:
 def time_gradient(model: Model, pieces: np.ndarray, repeats: int) -> float:
     """How many times as long as a loss alone a loss and all of its gradients take."""
     alone, together = [], []
-    for _ in range(repeats):
-        began = time.process_time()
-        model.loss(pieces[:, :-1], pieces[:, 1:])
-        between = time.process_time()
-        compute_gradients(model, pieces)
-        alone.append(between - began)
-        together.append(time.process_time() - between)
+    with threadpool_limits(1):
+        for _ in range(repeats):
+            began = time.thread_time()
+            model.loss(pieces[:, :-1], pieces[:, 1:])
+            between = time.thread_time()
+            compute_gradients(model, pieces)
+            alone.append(between - began)
+            together.append(time.thread_time() - between)
     return float(np.median(together) / np.median(alone))
 
 
