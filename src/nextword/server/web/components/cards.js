@@ -3,6 +3,7 @@
 
 import { h, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
+import { dotClass } from "../core/models.js";
 
 class Cards extends HTMLElement {
   connectedCallback() {
@@ -18,7 +19,7 @@ class Cards extends HTMLElement {
   }
 
   #card(model) {
-    const title = h("h2", {}, h("span", { class: `dot c${model.index % 8}`, "aria-hidden": "true" }), model.id);
+    const title = h("h2", {}, h("span", { class: dotClass(model.index), "aria-hidden": "true" }), model.id);
     return h("section", { class: "card", dataset: { model: model.id } }, title, h("div", {}, h("p", { class: "note" }, t("loading"))));
   }
 

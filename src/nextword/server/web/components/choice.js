@@ -1,6 +1,7 @@
 /* <nw-choice>: one of a few options, as a row of radio buttons. Dispatches "pick" with the value in `detail`. */
 
 import { h, newId, put } from "../core/dom.js";
+import { dotClass } from "../core/models.js";
 
 class Choice extends HTMLElement {
   #key = "";
@@ -22,7 +23,7 @@ class Choice extends HTMLElement {
     };
     const option = ({ value, label: own, color }) => {
       const id = newId("option");
-      const dot = color === undefined ? null : h("span", { class: `dot c${color % 8}`, "aria-hidden": "true" });
+      const dot = color === undefined ? null : h("span", { class: dotClass(color), "aria-hidden": "true" });
       return h("span", { class: "chip" }, h("input", { type: "radio", id, name, value, onchange: pick }), h("label", { for: id }, dot, own, h("small", { dataset: { note: value } })));
     };
     put(this, h("div", { class: "chips", role: "radiogroup", "aria-label": label }, h("span", { class: "name", "aria-hidden": "true" }, label), options.map(option)));

@@ -3,6 +3,7 @@
 
 import { h, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
+import { dotClass } from "../core/models.js";
 import { count, fixed, percent } from "../core/numbers.js";
 import { visible } from "../core/text.js";
 import "./bars.js";
@@ -27,7 +28,7 @@ class Distribution extends HTMLElement {
     const row = (each) => ({ id: each.id, text: name(each), before: each.before, probability: each.after, note: `${percent(each.before)} → ${after(each)}`, isOwn: effect.chosen?.id === each.id, isEnd: each.id === effect.end });
     const rows = effect.tokens.map(row);
     if (effect.chosen && !rows.some((each) => each.isOwn)) rows.push(row(effect.chosen));
-    put(this.heading, h("span", { class: `dot c${color}`, "aria-hidden": "true" }), token ? t("write.at-token", { token: token.isEnd ? END : visible(token.text) }) : t("write.at-end"));
+    put(this.heading, h("span", { class: dotClass(model.index), "aria-hidden": "true" }), token ? t("write.at-token", { token: token.isEnd ? END : visible(token.text) }) : t("write.at-end"));
     const own = effect.chosen ? `${t("write.own-rank", { rank: count(effect.chosen.rank), before: percent(effect.chosen.before), after: after(effect.chosen) })} ` : "";
     put(this.facts, own, t("write.facts", { before: bits(effect.entropy_before), after: bits(effect.entropy_after), allowed: count(effect.allowed), vocabulary: count(effect.vocabulary) }));
     this.key.className = `c${color}`;

@@ -2,6 +2,7 @@
 
 import { h } from "../core/dom.js";
 import { t } from "../core/i18n.js";
+import { dotClass } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 import { visible } from "../core/text.js";
 import { bandName } from "./heat-text.js";
@@ -28,7 +29,7 @@ export function totalsTable(readings) {
 
 function row({ reading, sum }) {
   const { model } = reading;
-  const name = h("th", { scope: "row", class: "model" }, h("span", { class: "flag" }, h("span", { class: `dot c${model.index % 8}`, "aria-hidden": "true" }), model.id), reading.source === null ? null : h("small", {}, t("read.given-source")), reading.isComplete ? null : h("small", {}, t("read.so-far")));
+  const name = h("th", { scope: "row", class: "model" }, h("span", { class: "flag" }, h("span", { class: dotClass(model.index), "aria-hidden": "true" }), model.id), reading.source === null ? null : h("small", {}, t("read.given-source")), reading.isComplete ? null : h("small", {}, t("read.so-far")));
   const bar = h("span", { class: "shares", "aria-hidden": "true" }, sum.bands.map((value, band) => h("i", { class: `band-${band}`, style: { width: `${100 * value}%` } })));
   const perByte = sum.bitsPerByte === null || reading.isPseudo ? "–" : fixed(finite(sum.bitsPerByte), 3);
   const perplexity = sum.perplexity === null ? "–" : Number.isFinite(sum.perplexity) ? count(sum.perplexity < 100 ? Number(sum.perplexity.toFixed(1)) : Math.round(sum.perplexity)) : "∞";

@@ -3,7 +3,7 @@
 
 import { h, newId, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
-import { divide } from "../core/models.js";
+import { divide, dotClass } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 
 class ModelPicker extends HTMLElement {
@@ -40,7 +40,7 @@ class ModelPicker extends HTMLElement {
     const input = h("input", { type: multiple ? "checkbox" : "radio", id, name, value: model.id, onchange: pick });
     input.checked = isChosen;
     const facts = [model.recipe, model.parameters && `${count(model.parameters)} ${t("parameters")}`, model.bitsPerByte && `${fixed(model.bitsPerByte, 3)} ${t("bits-per-byte")}`];
-    return h("span", { class: "chip" }, input, h("label", { for: id, title: facts.filter(Boolean).join(" · ") }, h("span", { class: `dot c${model.index % 8}`, "aria-hidden": "true" }), model.id));
+    return h("span", { class: "chip" }, input, h("label", { for: id, title: facts.filter(Boolean).join(" · ") }, h("span", { class: dotClass(model.index), "aria-hidden": "true" }), model.id));
   }
 
   #reasons(models, need) {

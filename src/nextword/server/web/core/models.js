@@ -82,6 +82,13 @@ export function findModel(id) {
   return models.find((model) => model.id === id);
 }
 
+const COLORS = 8;
+
+/** The classes of a model's dot: those of the second eight are rings, so that no two look alike. */
+export function dotClass(index) {
+  return `dot c${index % COLORS}${index % (2 * COLORS) < COLORS ? "" : " ring"}`;
+}
+
 /** Some models to begin with: the best of each family, in the order of FIRST, then the next best. */
 export function diverse(some, most) {
   const rank = (model) => (FIRST.indexOf(model.family) + FIRST.length + 1) % (FIRST.length + 1);

@@ -6,7 +6,7 @@ import { h, newId, put } from "../core/dom.js";
 import { t } from "../core/i18n.js";
 import { Latest } from "../core/latest.js";
 import { ask } from "../core/memory.js";
-import { allModels } from "../core/models.js";
+import { allModels, dotClass } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 import { Page } from "../core/page.js";
 import { columnsOf, hex, piecesIn, readTokens, splitText } from "../core/splits.js";
@@ -116,7 +116,7 @@ export default class TokensPage extends Page {
   }
 
   #title(group) {
-    return h("h2", {}, h("span", { class: `dot c${group.model.index % 8}`, "aria-hidden": "true" }), group.name, h("small", {}, this.#kind(group)), this.#others(group));
+    return h("h2", {}, h("span", { class: dotClass(group.model.index), "aria-hidden": "true" }), group.name, h("small", {}, this.#kind(group)), this.#others(group));
   }
 
   /** Models that are not chosen and have the same tokenizer. */
@@ -169,14 +169,14 @@ export default class TokensPage extends Page {
     const columns = columnsOf(words(this.text), this.map, groups.map((group) => group.tokens)).slice(0, COLUMNS);
     const raw = new TextEncoder().encode(this.text);
     const cell = (group, column) => {
-      return h("div", { class: "cell" }, h("span", { class: `dot c${group.model.index % 8}`, "aria-hidden": "true" }), piecesIn(group.pieces, column).map((piece) => drawPiece(piece)));
+      return h("div", { class: "cell" }, h("span", { class: dotClass(group.model.index), "aria-hidden": "true" }), piecesIn(group.pieces, column).map((piece) => drawPiece(piece)));
     };
     const draw = (column) => {
       const text = new TextDecoder().decode(raw.subarray(column.start, column.end));
       return h("li", { class: "column", dir: "auto" }, h("div", { class: "head" }, visible(text.trim() || text)), groups.map((group) => cell(group, column)));
     };
     return [
-      h("p", { class: "note" }, this.t("aligned-help"), " ", groups.map((group) => h("span", { class: "key-name" }, h("span", { class: `dot c${group.model.index % 8}`, "aria-hidden": "true" }), group.name))),
+      h("p", { class: "note" }, this.t("aligned-help"), " ", groups.map((group) => h("span", { class: "key-name" }, h("span", { class: dotClass(group.model.index), "aria-hidden": "true" }), group.name))),
       h("ol", { class: "aligned", "aria-label": this.t("aligned"), dir: "auto" }, columns.map(draw)),
     ];
   }

@@ -4,7 +4,7 @@
 import { post } from "../../core/api.js";
 import { h, put } from "../../core/dom.js";
 import { decayOf, fateOf, labelsOf, stepAt } from "../../core/inside.js";
-import { divide, findModel } from "../../core/models.js";
+import { divide, dotClass, findModel } from "../../core/models.js";
 import { count, fixed, percent } from "../../core/numbers.js";
 import { visible } from "../../core/text.js";
 import "../../components/choice.js";
@@ -142,7 +142,7 @@ export default class GradientView {
       const line = h("nw-token-line", { onchoose: (event) => this.#choose(this.#fromOther(trace, event.detail)) });
       line.show(trace.text, trace.tokens, { label: this.page.t("sentence-of", { model: trace.model.id }), can: (token) => token > 0 });
       const facts = h("p", { class: "verdict" });
-      return { trace, line, facts, card: h("section", { class: "card" }, h("h3", {}, h("span", { class: `dot c${trace.model.index % 8}`, "aria-hidden": "true" }), trace.model.id), facts, line) };
+      return { trace, line, facts, card: h("section", { class: "card" }, h("h3", {}, h("span", { class: dotClass(trace.model.index), "aria-hidden": "true" }), trace.model.id), facts, line) };
     });
     put(this.cards, this.lines.map(({ card }) => card), this.failure ? h("p", { class: "failed", role: "alert" }, this.failure) : null);
   }
