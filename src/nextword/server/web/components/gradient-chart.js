@@ -102,7 +102,7 @@ class GradientChart extends HTMLElement {
 
 function shorten(text) {
   const points = [...text];
-  return points.length > 13 ? `${points.slice(0, 12).join("")}…` : points.join("");
+  return points.length > 10 ? `${points.slice(0, 9).join("")}…` : points.join("");
 }
 
 customElements.define("nw-gradient-chart", GradientChart);

@@ -5,7 +5,7 @@ import { quotePython, quoteShell } from "../core/commands.js";
 import { debounce, h, keep, newId, put } from "../core/dom.js";
 import { cellAt, countUnits, differences, obstacle, sumOf } from "../core/heat.js";
 import { t } from "../core/i18n.js";
-import { divide, diverse } from "../core/models.js";
+import { divide, diverse, dotClass } from "../core/models.js";
 import { count, fixed } from "../core/numbers.js";
 import { Page } from "../core/page.js";
 import { ALTERNATIVES, Passage, Reading, beginRecord } from "../core/reading.js";
@@ -260,7 +260,7 @@ export default class ReadPage extends Page {
     const rivals = readings.filter((each) => !each.isPseudo && each.isLossless && each.source === null && !each.error);
     const best = rivals.every((each) => each.isComplete) ? rivals.map((each) => ({ id: each.model.id, bits: each.totals.bitsPerByte })).sort((a, b) => a.bits - b.bits) : [];
     const table = totalsTable(readings);
-    put(this.totals, views[0]?.table ?? null, table && [h("h2", {}, this.t("totals")), best.length > 1 ? h("p", { class: "verdict" }, this.t("best", { model: best[0].id, bits: fixed(best[0].bits, 3) })) : null, table]);
+    put(this.totals, views[0]?.table ?? null, table && [h("h2", {}, this.t("totals")), best.length > 1 ? h("p", { class: "verdict" }, this.t("best", { model: best[0].id, bits: fixed(best[0].bits, 3) })) : null, table, h("p", { class: "note scale" }, this.t("seen"))]);
     this.drawDetail();
   }
 
@@ -324,7 +324,7 @@ export default class ReadPage extends Page {
     }
     own.cells = view.cells;
     own.title.hidden = !view.title;
-    if (view.title) put(own.title, h("span", { class: `dot c${view.title.index % 8}`, "aria-hidden": "true" }), view.title.id, h("small", {}, this.#progress(this.readings.get(view.title.id))));
+    if (view.title) put(own.title, h("span", { class: dotClass(view.title.index), "aria-hidden": "true" }), view.title.id, h("small", {}, this.#progress(this.readings.get(view.title.id))));
     own.heat.classList.toggle("gaps", view.key === "gap");
     own.heat.show(this.passage.text, view.cells, view);
     put(own.notes, view.notes);
@@ -346,7 +346,7 @@ export default class ReadPage extends Page {
       const detail = h("nw-token-detail");
       const cell = reading.cells[cellAt(reading.cells, this.place)];
       detail.show(cell, { model: reading.model, isPseudo: reading.isPseudo, choosable: !isSaved, text: this.passage.text.slice(cell.start, cell.end) });
-      return h("section", {}, h("h3", {}, h("span", { class: `dot c${reading.model.index % 8}`, "aria-hidden": "true" }), reading.model.id), detail);
+      return h("section", {}, h("h3", {}, h("span", { class: dotClass(reading.model.index), "aria-hidden": "true" }), reading.model.id), detail);
     });
     const text = visible(this.passage.text.slice(cells[index].start, cells[index].end));
     this.slider.setAttribute("aria-valuetext", this.t("token-value", { text, facts: parts.map((part) => [...part.querySelectorAll("h3, .facts span")].map((each) => each.textContent).join(", ")).join("; ") }));

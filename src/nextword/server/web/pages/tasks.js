@@ -149,9 +149,9 @@ export default class TasksPage extends Page {
       input.value = fields[name];
       return h("div", { class: "field" }, h("label", { for: id }, label), input, help ? h("p", { class: "note", id: `${id}-help` }, help) : null);
     };
-    const check = (name, label, disabled = false) => {
+    const check = (name, label) => {
       const id = newId(name);
-      const input = h("input", { type: "checkbox", id, disabled, onchange: () => this.set({ [name]: input.checked }) });
+      const input = h("input", { type: "checkbox", id, onchange: () => this.set({ [name]: input.checked }) });
       input.checked = this.state[name];
       return h("p", { class: "check" }, input, " ", h("label", { for: id }, label));
     };
@@ -160,7 +160,7 @@ export default class TasksPage extends Page {
     const many = this.state.many && form.kind === "labels";
     const text = { labels: many ? "texts" : form.isPair ? "first" : "text", tags: "sentences", answers: "passage", choices: "context" }[form.kind];
     return [
-      form.isZeroShot ? [field("labels", this.t("field:labels"), { help: this.t("help:labels") }), model.can("score") ? field("template", this.t("field:template"), { help: this.t("help:template") }) : null, check("calibrate", this.t("calibrate"), !model.can("score"))] : null,
+      form.isZeroShot ? [field("labels", this.t("field:labels"), { help: this.t("help:labels") }), model.can("score") ? field("template", this.t("field:template"), { help: this.t("help:template") }) : null, model.can("score") ? check("calibrate", this.t("calibrate")) : null] : null,
       form.tasks.length ? this.#tasks(form, fields) : null,
       field("text", this.t(`field:${text}`), { rows: many || form.kind === "answers" ? 6 : 3, help: many ? this.t(form.isPair ? "help:pairs" : "help:texts") : "" }),
       form.isPair && !many ? field("second", this.t("field:second"), { rows: 2 }) : null,

@@ -37,7 +37,7 @@ export default class TypePage extends Page {
       h("div", { class: "field" }, h("label", { for: id }, this.t("label")), this.field, h("p", { id: `${id}-help`, class: "note" }, this.t("help"))),
       examples,
       this.results,
-      h("p", { class: "note" }, this.t("scale")),
+      h("p", { class: "note scale" }, this.t("scale")),
       this.status,
     ];
   }

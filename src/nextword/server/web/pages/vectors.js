@@ -31,7 +31,7 @@ const MEANINGS = {
   bear: ["You shall not bear false witness.", "A good tree will bear good fruit.", "She will conceive and bear a son.", "The lion and the bear came out of the woods.", "He killed both the lion and the bear.", "It is like meeting a bear robbed of her cubs."],
   light: ["God said, Let there be light, and there was light.", "The light of the moon will be like the light of the sun.", "You are the light of the world.", "My yoke is easy, and my burden is light.", "This is a light thing in the eyes of the LORD.", "Is it a light thing that you profane the sanctuary?"],
 };
-const SUMS = ["king - man + woman", "father - son + daughter", "brother - man + woman", "five - four + seven"];
+const SUMS = ["king - man + woman", "father - son + daughter", "brother - man + woman", "wife - woman + man"];
 const WORD_TOKENIZERS = ["words", "lexicon", "characters"];
 const SPACED = ["bpe", "unigram", "bytes"]; // a word within a text has its space in front
 const MOST = 150; // points
@@ -39,7 +39,7 @@ const NEIGHBORS = 8;
 
 export default class VectorsPage extends Page {
   static need = "embed";
-  static defaults = { model: "", mode: "words", groups: ["family", "rulers", "names", "numbers", "animals", "food"], more: "", texts: SENTENCES.join("\n"), word: "left", contexts: MEANINGS.left.join("\n"), layer: "", query: "king", sum: SUMS[0] };
+  static defaults = { model: "", mode: "words", groups: ["family", "rulers", "names", "places", "animals", "food"], more: "", texts: SENTENCES.join("\n"), word: "left", contexts: MEANINGS.left.join("\n"), layer: "", query: "king", sum: SUMS[0] };
 
   #typing = new Latest(() => this.refresh());
   #drawn = null; // what is drawn: {items, vectors, groups, names, terms}
@@ -64,7 +64,7 @@ export default class VectorsPage extends Page {
 
   async update(signal) {
     const model = this.chosenOne();
-    this.picker.show({ need: "embed", chosen: model ? [model.id] : [], multiple: false });
+    this.picker.show({ need: "embed", chosen: model ? [model.id] : [], multiple: false, label: t("model") });
     this.area.hidden = !model;
     if (!model) return;
     const isContext = this.state.mode === "contexts";

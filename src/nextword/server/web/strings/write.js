@@ -35,7 +35,7 @@ export default {
     "at-token": "Instead of {token}",
     "at-end": "What comes next",
     "own-rank": "It had rank {rank}: {before} by the model, {after} after decoding.",
-    facts: "Entropy {before} → {after} bits; {allowed} of {vocabulary} tokens may come.",
+    facts: "Entropy {before} → {after} bits; {allowed} of {vocabulary} tokens are possible.",
     bars: "Tokens with their probabilities by {model}, before and after decoding; choose one to go on from it",
     "key-before": "before: by the model",
     "key-after": "after: as it is drawn",
