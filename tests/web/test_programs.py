@@ -20,6 +20,23 @@ def test_absent_programs_are_named(monkeypatch: pytest.MonkeyPatch, ci: str, out
         browser_programs.require("chromium", "chromium-driver")
 
 
+def test_absent_programs_are_installed_where_that_is_possible(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    apt = tmp_path / "apt-get"
+    apt.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/asked\n')
+    apt.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    browser_programs.install()
+    assert not (tmp_path / "asked").exists()  # only the superuser may
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    browser_programs.install()
+    packages = " ".join(browser_programs.PROGRAMS)
+    assert (tmp_path / "asked").read_text() == f"-qq update\n-qq install -y --no-install-recommends {packages}\n"
+    assert capsys.readouterr().out.count(f"apt-get install {packages}") == 2  # the script has installed nothing
+
+
 def test_modules_without_a_face() -> None:
     """All of tests/web/*.test.mjs."""
     (node,) = browser_programs.require("nodejs")
