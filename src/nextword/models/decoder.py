@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from nextword.core import pytree
 from nextword.core.errors import InvalidSetting, invalid
+from nextword.core.slices import end_slice, slice_tokens
 from nextword.core.types import Inputs, State, Vocabulary
 from nextword.kernels.dispatch import FastDecoding
 from nextword.layers import kv_cache
@@ -166,7 +167,12 @@ class DecoderLM(CausalNetwork):
         """The state after the last tokens of full windows."""
         ids, _ = kv_cache.latest(state, self.window - self.stride)
         state = kv_cache.empty(len(ids), ids.device)
-        return self.forward_cached(ids, state)[1] if ids.shape[1] else state  # none: a window of one token
+        while ids.shape[1]:  # a window of one token has none
+            size = slice_tokens(ids.shape[1])
+            _, state = self.forward_cached(ids[:, :size], state)
+            ids = ids[:, size:]
+            end_slice()
+        return state
 
     def prompt(self, ids: Tensor, lengths: Tensor) -> State:
         """The state after rows of unequal lengths (B,), padded at their end (B, T)."""

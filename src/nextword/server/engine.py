@@ -61,7 +61,7 @@ from nextword.server.requests import (
 CHUNK = 512  # tokens of prompts that are read between two steps, and at once
 SMALL = 8_000_000  # weights; a network with fewer computes in the engine's thread alone
 GPU_SLICE = 8192  # tokens of a call that a GPU computes at once; a CPU computes CHUNK,
-SLICE_WEIGHTS = 8e9  # or, while texts are generated, so many tokens × weights: a tenth of a second on two cores,
+SLICE_WEIGHTS = 16e9  # or, while texts are generated, so many tokens × weights: some tenths of a second on two cores,
 MIN_SLICE = 32  # but never fewer tokens
 MAX_ITEMS = 256  # of calls that are computed together
 NO_NESTED_CALLS = 2  # a call may interrupt another one, but not a third
