@@ -4,7 +4,7 @@
     python benchmarks/playground.py RUN RUN                # other models
     python benchmarks/playground.py --rounds 3 --keys 40   # a rehearsal
 
-First paint: loads in new tabs, with an empty cache and again with a filled one; "bars" is when the first result of Type
+First paint: loads without a cache, and again with a filled one; "bars" is when the first result of Type
 is on the screen, of models that are loaded. Typing: one key every 120 ms; a key's delay ends with the frame in which
 the bars of a model show the text with this key, or a later one. Read: frames while the wheel scrolls through 10,000
 words, and delays from a key or a move of the pointer to the next frame. Headless Chromium draws 60 frames a second.
@@ -131,11 +131,10 @@ def measure_first_paint(browser: Browser, rounds: int) -> None:
     browser.cdp("Page.addScriptToEvaluateOnNewDocument", source=WATCH_LOAD)
     browser.open("type")  # loads the models
     paint = "performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
-    for cache in ("empty", "filled"):
+    for cache in ("no", "filled"):
+        browser.cdp("Network.setCacheDisabled", cacheDisabled=cache == "no")
         paints, bars = [], []
         for _ in range(rounds):
-            if cache == "empty":
-                browser.cdp("Network.clearBrowserCache")
             browser.open("type")
             paints.append(browser.wait_for(paint))
             bars.append(browser.wait_for("window.barsAt"))
@@ -204,6 +203,7 @@ def show_weight(browser: Browser) -> None:
     files = read_files().values()
     packed, plain = sum(len(file.compressed) for file in files), sum(len(file.content) for file in files)
     pages = {}
+    browser.cdp("Network.setCacheDisabled", cacheDisabled=True)
     sizes = (
         "performance.getEntriesByType('resource').filter((e) => e.name.includes('/web/')).map((e) => e.encodedBodySize)"
     )
