@@ -36,6 +36,7 @@ SIZES = ("tiny", "small")
 MINUTES = {"tiny": 0.3, "small": 1.0}  # of recipes without a budget in minutes, about
 COMPARE_MINUTES = 4.0
 REPORT_POLICY = f"sandbox allow-scripts; {CONTENT_POLICY}"  # its script has an origin of its own, so it reads no answer
+PAGE: dict[int | str, dict[str, Any]] = {200: {"content": {"text/html": {}}, "description": "The page."}}
 
 Object = dict[str, Any]  # a JSON object
 router = APIRouter(prefix="/api", route_class=JsonRoute, tags=["training"])
@@ -264,7 +265,7 @@ async def show_comparison(service: ServiceOf, name: str) -> Response:
     return await reply(service, await service.in_thread(partial(_show_comparison, service), name))
 
 
-@router.get("/comparisons/{name}/report", summary="The report of a comparison", response_class=HTMLResponse)
+@router.get("/comparisons/{name}/report", summary="The report of a comparison", responses=PAGE)
 async def show_report(service: ServiceOf, _: JobsOf, name: str) -> Response:
     """The page that `nextword compare` writes at its end. It names folders of this machine, so it is for its user."""
     file = _folder_of(service, name) / REPORT
