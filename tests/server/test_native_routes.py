@@ -306,6 +306,10 @@ def test_distribution_refuses_what_is_no_token(server: Running) -> None:
     server.post("/m/bert/api/distribution", {"prompt": TEXT}, 400)
 
 
+def test_distribution_refuses_long_translations(server: Running) -> None:
+    server.post("/m/seq2seq/api/distribution", {"prompt": TEXT, "ids": [3] * 513}, 400)
+
+
 def test_explain_attributes_the_label_of_a_classifier(server: Running, models: Models) -> None:
     (expected,) = models("topics").explain([TEXT], ["bad"])  # type: ignore[attr-defined]
     close(server.post("/m/topics/api/explain", {"text": TEXT, "label": "bad"}), vars(expected))

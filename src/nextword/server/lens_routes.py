@@ -226,6 +226,8 @@ async def distribution(service: ServiceOf, request: Request, body: DistributionB
             raise invalid(
                 "ids", f"{len(body.ids):,} tokens", f"and the prompt must have at most {MAX_CONTEXT:,} tokens."
             )
+        if lm.is_seq2seq and len(body.ids) > MAX_INSIDE:  # they are read one by one
+            raise invalid("ids", f"{len(body.ids):,} tokens", f"must be at most {MAX_INSIDE} tokens of a translation.")
         if not 0 <= max(body.ids, default=0) < len(lm.tokenizer):
             raise invalid("ids", max(body.ids), f"must be from 0 to {len(lm.tokenizer) - 1}.")
         decoding = parse_sampling(body, is_exact=lm.is_seq2seq)
