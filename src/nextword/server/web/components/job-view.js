@@ -153,7 +153,8 @@ class JobView extends HTMLElement {
 
   /** The newest first. What has been shown stays, so that a reader's place is kept. */
   #showSamples(job) {
-    const all = job.runs.flatMap((run, mark) => run.samples.map((sample) => ({ run, mark, sample, id: `${run.name}/${sample.step}/${sample.seconds}` })));
+    const isLast = ({ step }, i, samples) => i === samples.findLastIndex((other) => other.step === step); // a finished run's comes twice
+    const all = job.runs.flatMap((run, mark) => run.samples.filter(isLast).map((sample) => ({ run, mark, sample, id: `${run.name}/${sample.step}/${sample.seconds}` })));
     if ([...this.#shown].some((id) => !all.some((each) => each.id === id))) {
       this.#shown.clear(); // after a resume, some are computed again
       put(this.parts.samples);
