@@ -23,10 +23,11 @@ from tests.support.browser import Browser, page_ids, start_chromium
 WIDTHS = (1280, 390)
 THEMES = ("light", "dark")
 TALLEST = 1800  # pixels; what is below is left out
-COLORS = 64  # of the palette, which makes a file a third as large
+COLORS = 256  # of the palette, which makes a file half as large
 # page → the state to show; the others show their first example
 STATES: Mapping[str, Mapping[str, Any]] = {
     "type": {"models": ["ngram", "lstm", "gpt2"], "text": "And God said to"},
+    "fill": {"models": ["ngram", "lstm", "gpt2"]},
     "inside": {"model": "lstm", "view": "gradient"},
 }
 
@@ -46,7 +47,7 @@ def take(browser: Browser, page: str, width: int, theme: str, language: str = "e
 def save(picture: bytes, path: Path) -> None:
     """Write a picture with a small palette."""
     image = Image.open(io.BytesIO(picture)).convert("RGB")
-    image.quantize(COLORS, dither=Image.Dither.NONE).save(path, optimize=True)
+    image.quantize(COLORS, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(path, optimize=True)
 
 
 def main() -> None:
