@@ -66,7 +66,7 @@ def test_folder_is_introduced_with_commands(folders: dict[str, Path]) -> None:
         while "Ctrl+C" not in "".join(shown[-1:]):
             shown.append(process.stdout.readline())
             assert shown[-1], process.communicate()
-        (address,) = re.findall(r"serves (http://\S+)", "".join(shown))
+        (address,) = re.findall(r"Open (http://\S+)", "".join(shown))
         assert [entry["id"] for entry in httpx.get(f"{address}/v1/models", timeout=60).json()["data"]] == list(folders)
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=60)

@@ -56,10 +56,10 @@ def serve(
     precision: Precision = "fp32",
     json: Json = False,
 ) -> None:
-    """Serve models over HTTP, with OpenAI's API for its clients and routes for all that the other commands do.
+    """Serve trained models over HTTP: the playground for a browser, OpenAI's API for its clients, and a JSON API.
 
     Models are loaded on first use. With --memory, the least recently used are unloaded again. A model is named after
-    its folder. On this machine's own address, the page also trains models, and serves them at once. The key can also
+    its folder. On a loopback address, the playground also trains models, and serves them at once. The key can also
     be set as NEXTWORD_API_KEY, where other users of the machine cannot see it. With --json, the address and the models
     are printed as JSON.
 
@@ -166,10 +166,10 @@ def _introduce(address: str, service: Service, has_key: bool) -> None:
     from nextword.html.formatting import format_count
 
     models = {entry["id"]: entry["nextword"] for entry in map(service.describe, service.pool.names)}
-    print_line(f"[green]✓[/] nextword serves [bold]{address}[/] (reference: {address}/docs)")
+    print_line(f"[green]✓[/] Open [bold]{address}[/] in a browser: the playground. API reference: {address}/docs")
     if not models:
         by_hand = "Train some with `nextword compare`, in about five minutes, and start again."
-        print_line(f"No model yet. {'Open the page to train the demo, in five minutes.' if service.jobs else by_hand}")
+        print_line(f"No model yet. {'The page offers to train the demo.' if service.jobs else by_hand}")
         print_line("[dim]Ctrl+C ends the server.[/]")
         return
     rows = [
