@@ -8,14 +8,14 @@ import pytest
 
 from tests.support.running_server import Running
 
-PLAIN = {"labels": [], "is_pair": False, "is_numeric": False, "scheme": None, "has_unanswerable": False, "tasks": []}
+PLAIN = {"labels": [], "is_pair": False, "is_numeric": False, "tasks": []}
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "facts"),
     [
         ("topics", "classification", {"labels": ["bad", "good"]}),
-        ("tags", "tagging", {"labels": ["O", "S-LOC", "B-PER", "E-PER", "S-PER"], "scheme": "BIOES"}),
+        ("tags", "tagging", {"labels": ["O", "S-LOC", "B-PER", "E-PER", "S-PER"]}),
         ("answers", "question_answering", {}),
         ("choices", "multiple_choice", {"is_pair": True}),
     ],

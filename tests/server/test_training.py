@@ -14,25 +14,21 @@ from typer.testing import CliRunner
 from nextword.cli import app
 from nextword.cli.serve import find_runs, training_folder
 from nextword.server.security import Access
-from tests.support.running_server import KEY, Running, run_server
-from tests.support.server_runs import TALE
+from tests.support.running_server import KEY, Running, run_server, run_trainer
+from tests.support.server_runs import UPLOAD
 
-TEXT = "".join(f"{TALE} . {n} and {n * n} .\n" for n in range(150))
 HEADERS = {"content-type": "application/json"}
 
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server without models, which trains."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        with run_server({}, train=tmp_path_factory.mktemp("trainer") / "runs") as running:
-            yield running
+    with run_trainer(tmp_path_factory.mktemp("trainer") / "runs") as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
 def text(trainer: Running) -> str:
-    return str(trainer.post("/api/texts", {"name": "A tale", "text": TEXT})["id"])
+    return str(trainer.post("/api/texts", {"name": "A tale", "text": UPLOAD})["id"])
 
 
 def get(server: Running, path: str, status: int = 200) -> Any:
@@ -196,10 +192,10 @@ def test_bad_jobs_are_refused(trainer: Running, changes: dict[str, Any], param: 
     [
         ({"name": "x", "text": ""}, "text"),
         ({"name": "x", "text": "\0" * 5000}, "text"),
-        ({"name": "", "text": TEXT}, "name"),
-        ({"name": "x" * 101, "text": TEXT}, "name"),
-        ({"name": "x", "text": TEXT, "kind": "pdf"}, "kind"),
-        ({"name": "x", "text": TEXT, "path": "/tmp"}, "path"),
+        ({"name": "", "text": UPLOAD}, "name"),
+        ({"name": "x" * 101, "text": UPLOAD}, "name"),
+        ({"name": "x", "text": UPLOAD, "kind": "pdf"}, "kind"),
+        ({"name": "x", "text": UPLOAD, "path": "/tmp"}, "path"),
     ],
 )
 def test_bad_texts_are_refused(trainer: Running, body: dict[str, Any], param: str) -> None:
@@ -239,7 +235,7 @@ def test_server_ends_while_a_job_is_followed(tmp_path: Path, monkeypatch: pytest
     """Streams of events do not hold up the end; the job is stopped, and the next server can resume it."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     with run_server({}, train=tmp_path / "runs") as first:
-        text = first.post("/api/texts", {"name": "A tale", "text": TEXT})["id"]
+        text = first.post("/api/texts", {"name": "A tale", "text": UPLOAD})["id"]
         id = first.post("/api/jobs", {**GOOD, "data": text, "minutes": 30, "name": "mine"})["id"]
         with first.client.stream("GET", f"/api/jobs/{id}/events") as answer:
             lines = answer.iter_lines()

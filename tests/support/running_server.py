@@ -85,6 +85,15 @@ def run_server(
         assert not thread.is_alive()
 
 
+@contextmanager
+def run_trainer(folder: Path) -> Iterator[Running]:
+    """A server without models, which trains into a folder."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "1")
+        with run_server({}, train=folder) as running:
+            yield running
+
+
 def train_once(factory: pytest.TempPathFactory) -> dict[str, Path]:
     """Name → run; the first process that needs them trains them. Do not modify them."""
     base = factory.getbasetemp()

@@ -13,6 +13,7 @@ TALE = (
     "the king of a land went to see his house and all people that were in it said do not go away from us for we have "
     "no bread"
 )
+UPLOAD = "".join(f"{TALE} . {n} and {n * n} .\n" for n in range(150))  # long enough to train on
 LINES = 400
 # name → recipe, and changes of it
 LANGUAGE_MODELS = {

@@ -7,19 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from tests.support.browser import Browser
-from tests.support.running_server import Running, run_server
-from tests.support.server_runs import TALE
-
-TEXT = "".join(f"{TALE} . {n} and {n * n} .\n" for n in range(150))
+from tests.support.running_server import Running, run_server, run_trainer
+from tests.support.server_runs import UPLOAD
 
 
 @pytest.fixture(scope="module")
 def trainer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """A server without models, which trains."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("OMP_NUM_THREADS", "1")
-        with run_server({}, train=tmp_path_factory.mktemp("trainer") / "runs") as running:
-            yield running
+    with run_trainer(tmp_path_factory.mktemp("trainer") / "runs") as running:
+        yield running
 
 
 def badge(browser: Browser) -> str:
@@ -33,7 +28,7 @@ def start(browser: Browser, recipe: str, minutes: str, name: str) -> None:
     browser.run("document.querySelector('details.new').open = true; document.querySelector('#kind-train').click()")
     for field, value in (("data", "own"), ("recipe", recipe)):
         browser.fill(f"[data-field={field}]", value)
-    browser.fill("[data-field=text]", TEXT)
+    browser.fill("[data-field=text]", UPLOAD)
     browser.fill("[data-field=text-name]", "A tale")
     for field, value in (("minutes", minutes), ("prompt", "the king"), ("name", name)):
         browser.fill(f"[data-field={field}]", value)

@@ -105,8 +105,6 @@ def _describe_task(run: RunFolder) -> dict[str, Any]:
     parts = task.each if isinstance(task, Multitask) else {}
     return {
         **_describe_labels(task),
-        "scheme": getattr(task.config, "scheme", None),
-        "has_unanswerable": getattr(task.config, "has_unanswerable", False),
         "tasks": [
             {"name": Path(name).name, "kind": part.config.kind, **_describe_labels(part)}
             for name, part in parts.items()

@@ -5,6 +5,7 @@
 import { h, newId, put, svg } from "../core/dom.js";
 import { t } from "../core/i18n.js";
 import { Scale, domain, logTicks, nearestIndex, spread, thin, ticks, timeLabel, timeTicks } from "../core/scales.js";
+import { Chart } from "./chart.js";
 import { colorOf, key, marker } from "./marks.js";
 
 const TOP = 30;
@@ -14,29 +15,18 @@ const DRAWN = 240; // points of a line
 const MARKED = 8; // of these with a mark
 const LISTED = 12; // rows of the table for each series
 
-class LineChart extends HTMLElement {
-  #content = null;
+class LineChart extends Chart {
   #place = null; // x where the readout is
-  #frame = 0;
-  #observer = new ResizeObserver(() => this.#ask());
-
-  connectedCallback() {
-    this.#observer.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.#observer.disconnect();
-  }
 
   /** series: [{name, mark, points: [{x, y}] by x, isSoft?: thin and without marks, level?: y of a horizontal line}]
    *  x, y: {label, log?, time?, write?(value)}; title: what the chart shows, for screen readers. */
   show({ series, x, y, title, height = 320 }) {
     const fits = (point) => Number.isFinite(point.x) && Number.isFinite(point.y) && !(x.log && point.x <= 0) && !(y.log && point.y <= 0);
     const drawable = series.map((each) => ({ ...each, points: each.points.filter(fits) })).filter((each) => each.points.length || Number.isFinite(each.level));
-    this.#content = { series: drawable, x, y, title, height };
+    this.content = { series: drawable, x, y, title, height };
     if (!this.figure) this.#build();
     this.hidden = !drawable.length;
-    this.#ask();
+    this.redraw();
     if (this.twin.open) this.#fillTable();
   }
 
@@ -50,16 +40,8 @@ class LineChart extends HTMLElement {
     put(this, this.figure);
   }
 
-  #ask() {
-    if (this.#frame || !this.#content) return;
-    this.#frame = requestAnimationFrame(() => {
-      this.#frame = 0;
-      this.#draw();
-    });
-  }
-
-  #draw() {
-    const { series, x, y, title, height } = this.#content;
+  draw() {
+    const { series, x, y, title, height } = this.content;
     const width = Math.floor(this.surface?.clientWidth ?? 0);
     if (!width || !series.length) return;
     const write = y.write ?? String;
@@ -124,7 +106,7 @@ class LineChart extends HTMLElement {
 
   /** Arrow keys go from point to point of the longest line. */
   #step(event) {
-    const points = this.#content.series.reduce((most, each) => (each.points.length > most.length ? each.points : most), []);
+    const points = this.content.series.reduce((most, each) => (each.points.length > most.length ? each.points : most), []);
     const stops = thin(points, DRAWN);
     if (!stops.length) return;
     const now = this.#place === null ? stops.length - 1 : nearestIndex(stops, this.#place);
@@ -138,7 +120,7 @@ class LineChart extends HTMLElement {
   #read(place) {
     this.#place = place;
     if (!this.cursor) return;
-    const { series, x, y } = this.#content;
+    const { series, x, y } = this.content;
     const { across, down } = this.scales;
     const write = y.write ?? String;
     const values = series.map((each) => {
@@ -157,7 +139,7 @@ class LineChart extends HTMLElement {
   }
 
   #fillTable() {
-    const { series, x, y, title } = this.#content;
+    const { series, x, y, title } = this.content;
     const write = y.write ?? String;
     const place = (value) => (x.time ? timeLabel(Number(value.toPrecision(3))) : (x.write ?? String)(value));
     const rows = series.flatMap((each) => (each.points.length ? thin(each.points, LISTED).map((point) => [each.name, place(point.x), write(point.y)]) : [[each.name, "–", write(each.level)]]));

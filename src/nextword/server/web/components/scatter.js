@@ -5,28 +5,17 @@
 import { h, put, svg } from "../core/dom.js";
 import { t } from "../core/i18n.js";
 import { Scale, domain, placeLabel } from "../core/scales.js";
+import { Chart } from "./chart.js";
 import { key, marker } from "./marks.js";
 
 const LINE = 15; // height of a label
 const SHORTENED = 34; // characters of a label
 
-class Scatter extends HTMLElement {
-  #content = null;
-  #frame = 0;
-  #observer = new ResizeObserver(() => this.#ask());
-
-  connectedCallback() {
-    this.#observer.observe(this);
-  }
-
-  disconnectedCallback() {
-    this.#observer.disconnect();
-  }
-
+class Scatter extends Chart {
   /** points: [{text, label?, x, y, group}]; groups: names, by index; chosen: index or −1; near: indexes that lines lead to;
    *  axes: [x, y] labels; title: for screen readers. */
   show(content) {
-    this.#content = content;
+    this.content = content;
     if (!this.picture) {
       this.picture = svg("svg", { class: "plot scatter", role: "group", onclick: (event) => this.#choose(event.target.closest("[data-index]")), onkeydown: (event) => this.#press(event) });
       this.legend = h("p", { class: "readout" });
@@ -38,19 +27,11 @@ class Scatter extends HTMLElement {
     const rows = content.points.map((point) => h("tr", {}, h("th", { scope: "row", dir: "auto" }, point.text), h("td", {}, content.groups[point.group] ?? ""), h("td", { class: "n" }, point.x.toFixed(3)), h("td", { class: "n" }, point.y.toFixed(3))));
     this.twin.lastChild.setAttribute("aria-label", content.title);
     put(this.twin.lastChild, h("table", {}, h("caption", {}, content.title), h("tbody", {}, rows)));
-    this.#ask();
+    this.redraw();
   }
 
-  #ask() {
-    if (this.#frame || !this.#content) return;
-    this.#frame = requestAnimationFrame(() => {
-      this.#frame = 0;
-      this.#draw();
-    });
-  }
-
-  #draw() {
-    const { points, chosen, near, axes } = this.#content;
+  draw() {
+    const { points, chosen, near, axes } = this.content;
     const width = Math.floor(this.clientWidth);
     if (!width || !points.length) return put(this.picture);
     const height = Math.round(Math.min(620, Math.max(380, width * 0.72)));

@@ -26,7 +26,7 @@ export class Model {
     this.isSeq2seq = facts.is_seq2seq ?? false;
     this.isMasked = facts.kind === "pseudo";
     this.task = facts.task;
-    this.taskSettings = facts.task_settings ?? null; // of a fine-tuned run: labels, is_pair, is_numeric, scheme …
+    this.taskSettings = facts.task_settings ?? null; // of a fine-tuned run: labels, is_pair, is_numeric, tasks
     this.window = entry.max_model_len;
     this.tokenizer = facts.tokenizer;
     this.infills = facts.infills;
