@@ -39,7 +39,7 @@ export default {
     bits: "Surprisal in bits",
     "bits-unit": "bits",
     rather: "rather {word}",
-    worst: "“{word}” surprised it most: number {rank} there. It rather expected {words}.",
+    worst: "“{word}” surprised it most: rank {rank} there. It expected {words} instead.",
     quoted: "“{word}”",
     "mine-empty": "An empty translation has no score.",
     "mine-same": "log p {score}: as likely as the best that beam search found.",
