@@ -106,7 +106,7 @@ def serve(
 
 
 def find_runs(runs: list[str]) -> dict[str, Path]:
-    """Name → run folder. A folder that is no run stands for the runs in it; no folder at all, for those in runs/."""
+    """Name → run folder. A folder that is not a run stands for the runs in it; no folder at all, for those in runs/."""
     from nextword.core.errors import InvalidSetting, RunError
     from nextword.run_folder import RunFolder, is_run
 

@@ -88,7 +88,9 @@ def _read_facts(folder: Path) -> dict[str, Any]:
         summary = Run(run.path).summary()
         facts |= {key: summary[key] for key in ("slug", "recipe", "parameters", "bits_per_byte")}
         sources = run.recipe.phases[0].data.split(" + ")
-        facts["data"] = " + ".join(Path(source).name for source in sources)  # where they lie is nobody's business
+        facts["data"] = " + ".join(
+            Path(source).name for source in sources
+        )  # without their folders, which clients need not know
         facts["created"] = int((run.path / "manifest.json").stat().st_mtime)
         task = run.recipe.task
         if task is not None:

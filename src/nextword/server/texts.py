@@ -150,7 +150,7 @@ def _check_content(text: str, kind: Kind) -> None:
         lines = [line for line in text.split("\n") if line.strip()]
         wrong = next((i for i, line in enumerate(lines, 1) if len(line.split("\t")) != 2), None)
         if wrong is not None:
-            raise _refuse(f"Line {wrong} is no pair. Each line must have a source, a tab and a target.")
+            raise _refuse(f"Line {wrong} is not a pair. Each line must have a source, a tab and a target.")
         if len(lines) < MIN_PAIRS:
             raise _refuse(f"The text has {len(lines)} pairs. Training needs at least {MIN_PAIRS}.")
     elif len(text.strip()) < MIN_CHARACTERS:

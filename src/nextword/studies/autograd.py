@@ -9,8 +9,8 @@ multiple of the price of the loss; finite differences need two losses for each w
 Walther 2008; Baydin, Pearlmutter, Radul & Siskind 2018).
 
 Measured on an NPLM, an RNN and an LSTM written in the engine, on words of the text: the slope of the loss along a
-random direction, by backpropagation and by finite differences of many step sizes; the NPLM's gradient beside
-PyTorch's, in double precision; and the time of the gradient beside that of the loss.
+random direction, by backpropagation and by finite differences of many step sizes; the NPLM's gradient compared
+with PyTorch's, in double precision; and the time of the gradient compared with that of the loss.
 
 Verdict: the NPLM's gradient must equal PyTorch's to 1e-10; finite differences must err at least a hundred times more,
 whatever their step; and a gradient must cost at most five times as much as a loss.
@@ -84,7 +84,7 @@ def measure(settings: Settings, progress: Progress) -> Measured:
         progress(i + 1, len(settings.seeds))
     return {
         "exact": Table(
-            "The NPLM's gradient beside PyTorch's, in double precision",
+            "The NPLM's gradient compared with PyTorch's, in double precision",
             ("largest difference / largest gradient",),
             ((median_and_range(differences),),),
         ),

@@ -1,5 +1,5 @@
 /* <nw-text-file>: a button that opens a text file; files can also be dropped on a field. Dispatches "text" with the text
-   in `detail`. What is no text in UTF-8, or is too long, is refused with the reason. */
+   in `detail`. A file that is too long, or not UTF-8, is refused with the reason. */
 
 import { h, newId, put } from "../core/dom.js";
 import { addStrings, t } from "../core/i18n.js";

@@ -117,9 +117,9 @@ async function send(method, path, body, signal) {
   if (method !== "GET") init.body = JSON.stringify(body ?? {});
   const response = await reach(fetch(path, init));
   if (response.ok) return response;
-  const told = await response.json().then((value) => value.error ?? {}, () => ({}));
+  const problem = await response.json().then((value) => value.error ?? {}, () => ({}));
   const retryAfter = Number(response.headers.get("retry-after") ?? 0);
-  throw new ApiError(told.message ?? `HTTP ${response.status}`, { ...told, status: response.status, retryAfter });
+  throw new ApiError(problem.message ?? `HTTP ${response.status}`, { ...problem, status: response.status, retryAfter });
 }
 
 /** The result of a promise of fetch, which has a TypeError when the connection fails. */

@@ -38,7 +38,7 @@ export default {
     totals: "Totals",
     "totals-caption": "Totals and bands of ranks for each model",
     "best": "{model} expects this text best: {bits} bits per byte.",
-    "seen": "Of a text that was in its training data, a model may know whole lines by heart: compare models on a text that none has seen.",
+    "seen": "A model may have memorized whole lines of its training data: compare models on a text that none of them has seen.",
     model: "Model",
     "bits-per-byte": "Bits per byte",
     "bits-per-token": "Bits per token",

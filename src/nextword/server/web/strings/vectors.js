@@ -33,7 +33,7 @@ export default {
     "without-word": "“{word}” is not in: {texts}",
     "plane": "{n} points on the plane of greatest variance",
     "axis": "component {n}, {share} of the variance",
-    "share": "The plane shows {share} of the variance (principal components). Points that are close here may be far apart in other dimensions; the cosines beside count all of them.",
+    "share": "The plane shows {share} of the variance (principal components). Points that are close here may be far apart in other dimensions; the cosines at the side use all of them.",
     "all-same": "All vectors are the same here: at this layer the model has not read the context yet.",
     "near": "Nearest to “{query}”",
     "among-points": "Among the points, by cosine:",
